@@ -1,0 +1,53 @@
+//! From what `--model` names to a weights file and its `config.json`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::error::{Error, Result};
+
+/// Names that a directory's weights go by, best first.
+const NAMES: [&str; 2] = ["model.safetensors", "model_final.pt"];
+
+/// Endings of files that may hold weights.
+const ENDINGS: [&str; 4] = ["safetensors", "pt", "pth", "bin"];
+
+/// The files of a checkpoint.
+pub(super) struct Place {
+    pub weights: PathBuf,
+    pub config: Option<PathBuf>,
+}
+
+/// Finds the weights in a directory, or takes the file as named; a `config.json` beside the weights belongs to them.
+pub(super) fn locate(path: &Path) -> Result<Place> {
+    let found = fs::metadata(path).map_err(|error| Error::checkpoint(path, format!("cannot be opened: {error}")))?;
+    let weights = if found.is_dir() { weights_in(path)? } else { path.to_owned() };
+    let config = weights.with_file_name("config.json");
+    Ok(Place { config: config.is_file().then_some(config), weights })
+}
+
+fn weights_in(directory: &Path) -> Result<PathBuf> {
+    if let Some(named) = NAMES.iter().map(|name| directory.join(name)).find(|path| path.exists()) {
+        return Ok(named);
+    }
+    let unreadable = |error| Error::checkpoint(directory, format!("the directory cannot be read: {error}"));
+    let mut candidates = Vec::new();
+    for entry in fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+            candidates.push(path);
+        }
+    }
+    candidates.sort();
+    match candidates.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(Error::checkpoint(directory, "holds no weights: expected model.safetensors or model_final.pt in it")),
+        several => {
+            let names: Vec<_> = several.iter().take(4).filter_map(|p| p.file_name()?.to_str()).collect();
+            let reason =
+                format!("holds {} weights files ({}, ...): name the one to open", several.len(), names.join(", "));
+            Err(Error::checkpoint(directory, reason))
+        }
+    }
+}

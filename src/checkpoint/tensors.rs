@@ -1,0 +1,361 @@
+//! The tensors of a weights file: names, shapes and types at once, values when asked for.
+//!
+//! Safetensors are read here (the crate checks the header's arithmetic), PyTorch's pickles through `pytorch-reader`,
+//! which never executes anything. No allocation is larger than the file.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File},
+    io::{self, Cursor, Read, Seek, SeekFrom},
+    ops::Bound,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use half::{bf16, f16};
+use pytorch_reader::PytorchReader;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+
+/// The longest safetensors header that the format allows, in bytes.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Bytes that are read at a time.
+const CHUNK: usize = 1 << 16;
+
+/// A type of element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dtype {
+    /// 32-bit floating point.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of an f32.
+    BF16,
+    /// A type that no parameter has, by name.
+    Other(String),
+}
+
+impl Dtype {
+    /// Whether values of this type can be read as f32.
+    pub fn is_float(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+
+    fn from_name(name: String) -> Self {
+        match name.as_str() {
+            "F32" => Self::F32,
+            "F16" => Self::F16,
+            "BF16" => Self::BF16,
+            _ => Self::Other(name),
+        }
+    }
+
+    /// Bytes of an element; 0 for types that are not read.
+    fn size(&self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Other(_) => 0,
+        }
+    }
+
+    /// Appends the little-endian values in `bytes`, a whole number of them, as f32.
+    fn decode(&self, bytes: &[u8], values: &mut Vec<f32>) {
+        let pairs = || bytes.as_chunks::<2>().0.iter();
+        match self {
+            Self::F32 => values.extend(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value))),
+            Self::F16 => values.extend(pairs().map(|value| f16::from_le_bytes(*value).to_f32())),
+            Self::BF16 => values.extend(pairs().map(|value| bf16::from_le_bytes(*value).to_f32())),
+            Self::Other(_) => {}
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Other(name) => f.write_str(name),
+            known => write!(f, "{known:?}"),
+        }
+    }
+}
+
+/// A tensor of the file.
+#[derive(Debug)]
+pub struct Tensor {
+    /// Shape, outermost dimension first.
+    pub shape: Vec<usize>,
+    /// Type of its elements in the file.
+    pub dtype: Dtype,
+    values: Values,
+}
+
+/// Where a tensor's values are.
+#[derive(Debug)]
+enum Values {
+    /// Contiguous from this byte of the file.
+    At(u64),
+    /// Wherever the pickle says.
+    Pickled(pytorch_reader::Tensor),
+}
+
+/// What weights are read from: a file, or bytes inside the binary.
+trait Stream: Read + Seek + Send {}
+impl<T: Read + Seek + Send> Stream for T {}
+
+/// A weights file with its header read.
+pub struct Tensors {
+    path: PathBuf,
+    stream: Mutex<Box<dyn Stream>>,
+    tensors: BTreeMap<String, Tensor>,
+}
+
+impl fmt::Debug for Tensors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tensors").field("path", &self.path).field("tensors", &self.tensors).finish_non_exhaustive()
+    }
+}
+
+impl Tensors {
+    /// Opens a safetensors file or a PyTorch checkpoint, told apart by their content.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is neither, truncated, or contradicts itself.
+    pub fn open(path: &Path) -> Result<Self> {
+        let unreadable = |error: io::Error| Error::checkpoint(path, format!("cannot be read: {error}"));
+        let found = fs::metadata(path).map_err(unreadable)?;
+        // Opening a pipe would wait for its other end.
+        if !found.is_file() {
+            return Err(Error::checkpoint(path, "is not a regular file: expected safetensors or a PyTorch checkpoint"));
+        }
+        let mut file = File::open(path).map_err(unreadable)?;
+        let mut head = Vec::new();
+        file.by_ref().take(512).read_to_end(&mut head).map_err(unreadable)?;
+        let tensors = match container(path, &head, found.len()).map_err(|reason| Error::checkpoint(path, reason))? {
+            Container::Safetensors => read_safetensors(path, &mut file, found.len())?,
+            Container::Pickle => read_pickle(path, found.len())?,
+        };
+        Ok(Self { path: path.to_owned(), stream: Mutex::new(Box::new(file)), tensors })
+    }
+
+    /// Opens the bytes of a safetensors file; `path` is for error messages.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if they are truncated or contradict themselves.
+    pub fn from_bytes(path: &Path, bytes: &'static [u8]) -> Result<Self> {
+        let mut stream = Cursor::new(bytes);
+        let tensors = read_safetensors(path, &mut stream, bytes.len() as u64)?;
+        Ok(Self { path: path.to_owned(), stream: Mutex::new(Box::new(stream)), tensors })
+    }
+
+    /// The weights file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Number of tensors.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are no tensors; a file without any does not open.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// A tensor by its name in the file.
+    pub fn get(&self, key: &str) -> Option<&Tensor> {
+        self.tensors.get(key)
+    }
+
+    /// All names, sorted.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The names that begin with `prefix`, sorted.
+    pub fn keys_under(&self, prefix: &str) -> impl Iterator<Item = &str> {
+        let from = self.tensors.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.map(|(key, _)| key.as_str()).take_while(move |key| key.starts_with(prefix))
+    }
+
+    /// Appends a tensor's values, row-major, as f32.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if there is no such tensor of floating-point numbers, or the file cannot be read any more.
+    pub fn read(&self, key: &str, values: &mut Vec<f32>) -> Result<()> {
+        let Some(tensor) = self.tensors.get(key).filter(|tensor| tensor.dtype.is_float()) else {
+            return Err(self.refuse(format!("there is no tensor {key} of floating-point numbers")));
+        };
+        let failed = |error| self.refuse(format!("the values of {key} cannot be read: {error}"));
+        match &tensor.values {
+            Values::Pickled(pickled) => tensor.dtype.decode(&pickled.read().map_err(failed)?, values),
+            Values::At(start) => self.read_at(*start, tensor, values).map_err(failed)?,
+        }
+        Ok(())
+    }
+
+    /// Streams values into place, so that a tensor is never held twice.
+    fn read_at(&self, start: u64, tensor: &Tensor, values: &mut Vec<f32>) -> io::Result<()> {
+        let mut left = tensor.shape.iter().product::<usize>() * tensor.dtype.size();
+        let mut chunk = vec![0; CHUNK.min(left)];
+        let mut stream = self.stream();
+        stream.seek(SeekFrom::Start(start))?;
+        while left > 0 {
+            let part = &mut chunk[..left.min(CHUNK)];
+            stream.read_exact(part)?;
+            tensor.dtype.decode(part, values);
+            left -= part.len();
+        }
+        Ok(())
+    }
+
+    /// SHA-256 of the whole file in lower-case hex.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the file cannot be read.
+    pub fn sha256(&self) -> Result<String> {
+        let mut hasher = Sha256::new();
+        let mut stream = self.stream();
+        let copied = stream.rewind().and_then(|()| io::copy(&mut *stream, &mut hasher));
+        copied.map_err(|error| self.refuse(format!("cannot be read: {error}")))?;
+        Ok(format!("{:x}", hasher.finalize()))
+    }
+
+    fn stream(&self) -> MutexGuard<'_, Box<dyn Stream>> {
+        // Every reader seeks first, so what another left behind does not matter.
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuse(&self, reason: String) -> Error {
+        Error::checkpoint(&self.path, reason)
+    }
+}
+
+enum Container {
+    Safetensors,
+    Pickle,
+}
+
+/// Tells from its first bytes what kind of file this is, or in words what else it is.
+fn container(path: &Path, head: &[u8], length: u64) -> Result<Container, String> {
+    let text = head.trim_ascii_start();
+    let braces = head.get(8) == Some(&b'{');
+    let header_fits = head.first_chunk::<8>().is_some_and(|size| u64::from_le_bytes(*size) <= length);
+    if head.is_empty() {
+        Err("is empty (0 bytes): expected safetensors or a PyTorch checkpoint".to_owned())
+    } else if head.starts_with(b"version https://git-lfs") {
+        Err("is a Git LFS pointer, not the weights themselves: run `git lfs pull` where it was cloned".to_owned())
+    } else if text.starts_with(b"<") {
+        Err("is an HTML or XML page, not weights: the download went wrong".to_owned())
+    } else if text.starts_with(b"{") {
+        Err("is JSON, not weights: name the directory, or the weights file beside it".to_owned())
+    } else if head.get(257..262) == Some(b"ustar") {
+        Err("is a tar archive: unpack it, or save a checkpoint this old again with a newer PyTorch".to_owned())
+    } else if path.extension().is_some_and(|ending| ending == "safetensors") || (braces && header_fits) {
+        Ok(Container::Safetensors)
+    } else if head.starts_with(b"PK\x03\x04") || head.starts_with(b"\x80") {
+        Ok(Container::Pickle)
+    } else {
+        let start = head.get(..8).unwrap_or(head).escape_ascii();
+        Err(format!("is neither safetensors nor a PyTorch checkpoint: it starts with \"{start}\""))
+    }
+}
+
+/// Reads the header of a safetensors file: 8 bytes of length, JSON, then the values back to back to the end.
+fn read_safetensors(path: &Path, stream: &mut impl Stream, length: u64) -> Result<BTreeMap<String, Tensor>> {
+    let refuse = |reason: String| Error::checkpoint(path, reason);
+    let mut size = [0; 8];
+    let read = stream.rewind().and_then(|()| stream.read_exact(&mut size));
+    read.map_err(|error| refuse(format!("is not safetensors or is truncated after {length} bytes: {error}")))?;
+    let size = u64::from_le_bytes(size);
+    let Some(data) = length.checked_sub(8).and_then(|rest| rest.checked_sub(size)).filter(|_| size <= MAX_HEADER)
+    else {
+        return Err(refuse(format!(
+            "claims a header of {size} bytes in a file of {length}: truncated, or not safetensors"
+        )));
+    };
+    let mut json = Vec::new();
+    stream.take(size).read_to_end(&mut json).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+    let Entries(mut entries) =
+        serde_json::from_slice(&json).map_err(|error| refuse(format!("its safetensors header is broken: {error}")))?;
+    if entries.is_empty() {
+        return Err(refuse("holds no tensors".to_owned()));
+    }
+    entries.sort_by_key(|(_, info)| info.data_offsets);
+    let metadata = Metadata::new(None, entries)
+        .map_err(|error| refuse(format!("its safetensors header contradicts itself: {error}")))?;
+    if metadata.data_len() as u64 != data {
+        let described = metadata.data_len();
+        return Err(refuse(format!(
+            "its header describes {described} bytes of values, the file holds {data}: truncated?"
+        )));
+    }
+    let tensor = |info: &TensorInfo| Tensor {
+        shape: info.shape.clone(),
+        dtype: Dtype::from_name(info.dtype.to_string()),
+        values: Values::At(8 + size + info.data_offsets.0 as u64),
+    };
+    Ok(metadata.tensors().into_iter().map(|(key, info)| (key, tensor(info))).collect())
+}
+
+/// A safetensors header's entries. A map would silently keep the last of two tensors with one name.
+struct Entries(Vec<(String, TensorInfo)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+            } else if entries.contains_key(&key) {
+                return Err(A::Error::custom(format!("the tensor {key} appears twice")));
+            } else {
+                entries.insert(key, map.next_value()?);
+            }
+        }
+        Ok(Entries(entries.into_iter().collect()))
+    }
+}
+
+/// Reads the tensors' descriptions in a PyTorch checkpoint.
+fn read_pickle(path: &Path, length: u64) -> Result<BTreeMap<String, Tensor>> {
+    let reader = PytorchReader::new(path).map_err(|error| {
+        // Some of its messages quote whole objects.
+        let reason: String = error.to_string().chars().take(200).collect();
+        Error::checkpoint(path, format!("cannot be read as a PyTorch checkpoint: {reason}"))
+    })?;
+    let mut tensors = BTreeMap::new();
+    for (key, pickled) in reader.into_tensors() {
+        // A view can claim any shape over few values, and a compressed entry any length.
+        if pickled.byte_len() as u64 > length {
+            let reason = format!("its tensor {key} claims {} bytes in a file of {length}", pickled.byte_len());
+            return Err(Error::checkpoint(path, reason));
+        }
+        let dtype = Dtype::from_name(format!("{:?}", pickled.dtype()));
+        tensors.insert(key, Tensor { shape: pickled.shape().to_vec(), dtype, values: Values::Pickled(pickled) });
+    }
+    if tensors.is_empty() {
+        return Err(Error::checkpoint(path, "holds no tensors: expected a state dict"));
+    }
+    Ok(tensors)
+}

@@ -1,0 +1,4 @@
+//! One subcommand a file, each a straight line of calls.
+
+pub mod devices;
+pub mod run;

@@ -1,0 +1,120 @@
+//! Runs a model on pixels and brings the attention that was asked for to the host.
+
+use burn::tensor::{Tensor, TensorData};
+
+use crate::{
+    device::Opened,
+    error::{Error, Result},
+    model::{Forward, Queries, ViT, Weights},
+    record::{AttentionRecord, LayerAttention},
+};
+
+/// What to bring back.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Layers whose attention is kept, ascending.
+    pub layers: Vec<usize>,
+    /// Query tokens whose rows are kept: all, or some.
+    pub queries: Queries,
+}
+
+/// What a model made of a batch of pictures.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Attention, one record a picture.
+    pub attention: Vec<AttentionRecord>,
+    /// Class scores `[classes]`, one row a picture; `None` without a classifier.
+    pub logits: Option<Vec<Vec<f32>>>,
+    /// Final tokens `[tokens, width]`, one a picture; `None` when the last layers were not needed.
+    pub tokens: Option<Vec<Vec<f32>>>,
+}
+
+/// Runs `model` on `pixels`, `[batch, channels, rows, cols]` row-major, and reads back what is wanted.
+///
+/// `kept_layer` is called each time a wanted layer has been read. Layers after the last wanted one run only if the model has classes to score.
+///
+/// # Errors
+/// [`Error::Numbers`] where the device fails to hand out its results or a row of attention does not sum to one.
+pub fn inspect(
+    model: &ViT,
+    opened: &Opened,
+    pixels: &[f32],
+    wanted: &Wanted,
+    mut kept_layer: impl FnMut(),
+) -> Result<Seen> {
+    let config = model.config();
+    let (rows, cols) = config.image_size;
+    let batch = pixels.len() / (config.channels * rows * cols).max(1);
+    let pixels =
+        Tensor::from_data(TensorData::new(pixels.to_vec(), [batch, config.channels, rows, cols]), &opened.device);
+    let last = wanted.layers.last().map_or(0, |layer| layer + 1);
+    let queries = |layer: usize| match wanted.layers.binary_search(&layer) {
+        Ok(_) => wanted.queries.clone(),
+        Err(_) => Queries::None,
+    };
+    let forward = Forward {
+        queries: &queries,
+        layers: if config.classes > 0 { config.depth } else { last },
+        max_scores: opened.max_elements,
+    };
+    let tokens = model.layout();
+    let kept = match &wanted.queries {
+        Queries::None => Vec::new(),
+        Queries::All => (0..tokens.tokens()).collect(),
+        Queries::Rows(rows) => rows.clone(),
+    };
+    let mut attention = vec![AttentionRecord { tokens, layers: Vec::new() }; batch];
+    let output = model.forward(pixels, &forward, |layer, weights| {
+        if !weights.0.is_empty() {
+            for (record, weights) in attention.iter_mut().zip(read_back(weights)?) {
+                let keys = record.tokens.tokens();
+                record.layers.push(LayerAttention { layer, queries: kept.clone(), keys, weights });
+            }
+            kept_layer();
+        }
+        Ok(())
+    })?;
+    for record in &attention {
+        record.check()?;
+    }
+    let whole = forward.layers == config.depth;
+    let logits = output.logits.map(|logits| split(read(logits)?, batch)).transpose()?;
+    let tokens = if whole { Some(split(read(output.tokens)?, batch)?) } else { None };
+    Ok(Seen { attention, logits, tokens })
+}
+
+/// Weights on the host: for each picture `[heads, queries, keys]`, its pieces joined along the queries.
+fn read_back(weights: Weights) -> Result<Vec<Vec<f32>>> {
+    let shape = |piece: &Tensor<4>| piece.dims();
+    let Some([batch, heads, _, keys]) = weights.0.first().map(shape) else { return Ok(Vec::new()) };
+    if weights.0.len() == 1 {
+        let piece = weights.0.into_iter().next();
+        return piece.map_or(Ok(Vec::new()), |piece| split(read(piece)?, batch));
+    }
+    let queries: usize = weights.0.iter().map(|piece| shape(piece)[2]).sum();
+    let mut joined = vec![vec![0.0; heads * queries * keys]; batch];
+    let mut first = 0;
+    for piece in weights.0 {
+        let rows = shape(&piece)[2] * keys;
+        let values = read(piece)?;
+        for (part, values) in values.chunks(rows).enumerate() {
+            let start = (part % heads) * queries * keys + first;
+            joined[part / heads][start..start + rows].copy_from_slice(values);
+        }
+        first += rows;
+    }
+    Ok(joined)
+}
+
+/// A tensor's values on the host, row-major.
+fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
+    let data = tensor.try_into_data().map_err(|error| Error::Numbers(format!("the backend failed: {error}")))?;
+    data.try_into_vec().map_err(|error| Error::Numbers(format!("the backend returned no 32-bit floats: {error:?}")))
+}
+
+fn split(values: Vec<f32>, batch: usize) -> Result<Vec<Vec<f32>>> {
+    if batch == 1 {
+        return Ok(vec![values]);
+    }
+    Ok(values.chunks(values.len() / batch.max(1)).map(<[f32]>::to_vec).collect())
+}

@@ -1,0 +1,34 @@
+//! See where a Vision Transformer looks.
+//!
+//! ```text
+//! file --picture--> Picture --Recipe--> pixels --model--> tokens --blocks--> (tokens, weights) per layer
+//!                                                                   | inspect: reads back only what was asked for
+//!                                                                   v
+//!      files <--cli-- Vec<Artifact> <--render-- MapSet <--views-- AttentionRecord (host memory, f32)
+//! ```
+//!
+//! One direction; no stage calls back. After [`record::AttentionRecord`] no burn type exists, and before [`cli`]
+//! nothing writes, prints or exits.
+
+pub mod error;
+pub mod select;
+
+pub mod picture;
+
+pub mod device;
+
+pub mod model;
+
+pub mod checkpoint;
+
+pub mod record;
+
+pub mod inspect;
+
+pub mod map;
+
+pub mod views;
+
+pub mod render;
+
+pub mod cli;

@@ -1,0 +1,124 @@
+//! Multi-head self-attention in the four stages of the book's listing 3.4. It knows nothing of pictures: any sequence
+//! of tokens will do.
+
+use burn::{
+    module::Module,
+    nn::Linear,
+    tensor::{Int, Tensor, TensorData},
+};
+
+use super::{Parameters, kernels::softmax};
+use crate::error::Result;
+
+/// Whose attention a forward pass should hand out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Queries {
+    /// Nobody's: only the output tokens are wanted.
+    None,
+    /// Every token's: the full matrix.
+    All,
+    /// These tokens', ascending.
+    Rows(Vec<usize>),
+}
+
+/// Softmax weights that a layer hands out, cut along the queries where one tensor would be too large for the device.
+///
+/// # Shapes
+/// Each piece is `[batch, heads, queries, keys]`; the pieces follow each other along the queries.
+#[derive(Debug, Clone)]
+pub struct Weights(pub Vec<Tensor<4>>);
+
+/// Multi-head self-attention with learned projections.
+#[derive(Module, Debug)]
+pub struct Attention {
+    /// Query, key and value projections of all heads side by side, `[width, 3 * width]`.
+    qkv: Linear,
+    /// The output projection, `[width, width]`.
+    projection: Linear,
+    heads: usize,
+}
+
+impl Attention {
+    /// Attention of `heads` heads over tokens of `width` values; `width` is a multiple of `heads`.
+    ///
+    /// # Errors
+    /// Whatever the source of the parameters answers.
+    pub fn new(name: &str, width: usize, heads: usize, qkv_bias: bool, parameters: &mut Parameters) -> Result<Self> {
+        Ok(Self {
+            qkv: parameters.linear(&format!("{name}.qkv"), width, 3 * width, qkv_bias)?,
+            projection: parameters.linear(&format!("{name}.projection"), width, width, true)?,
+            heads,
+        })
+    }
+
+    /// Attends: project; score and scale; softmax over the keys; weigh the values.
+    ///
+    /// Scores of more than `max_scores` elements are computed in blocks of queries.
+    ///
+    /// # Shapes
+    /// - `x`: `[batch, tokens, width]`
+    /// - output: `[batch, tokens, width]`, and weights `[batch, heads, queries, tokens]`
+    pub fn forward(&self, x: Tensor<3>, queries: &Queries, max_scores: usize) -> (Tensor<3>, Weights) {
+        let [batch, tokens, _] = x.dims();
+
+        // 1. Project.
+        let [q, k, v] = self.project(x);
+        let keys = k.transpose();
+
+        let mut kept = Vec::new();
+        if let Queries::Rows(rows) = queries {
+            let rows: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
+            let rows = Tensor::<1, Int>::from_data(TensorData::from(rows.as_slice()), &q.device());
+            kept.push(softmax(score(q.clone().select(2, rows), keys.clone())));
+        }
+
+        let block = (max_scores / (batch * self.heads * tokens)).clamp(1, tokens);
+        let mut outputs = Vec::new();
+        for first in (0..tokens).step_by(block) {
+            let q = q.clone().narrow(2, first, block.min(tokens - first));
+            // 2. Score every query against every key, scaled by the square root of the head's dimension.
+            let scores = score(q, keys.clone());
+            // 3. Softmax over the keys: each query's weights sum to one.
+            let weights = softmax(scores);
+            if *queries == Queries::All {
+                kept.push(weights.clone());
+            }
+            // 4. Weigh the values.
+            outputs.push(weights.matmul(v.clone()));
+        }
+        let output = if outputs.len() == 1 { outputs.remove(0) } else { Tensor::cat(outputs, 2) };
+        (self.concatenate(output), Weights(kept))
+    }
+
+    /// Queries, keys and values of every head.
+    ///
+    /// # Shapes
+    /// `[batch, tokens, width]` to three times `[batch, heads, tokens, width / heads]`
+    fn project(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
+        let [batch, tokens, width] = x.dims();
+        let head_width = width / self.heads;
+        let split = |part: Tensor<3>| part.reshape([batch, tokens, self.heads, head_width]).swap_dims(1, 2);
+        let qkv = self.qkv.forward(x);
+        [0, 1, 2].map(|part| split(qkv.clone().narrow(2, part * width, width)))
+    }
+
+    /// Heads side by side again, mixed by the output projection.
+    ///
+    /// # Shapes
+    /// `[batch, heads, tokens, width / heads]` to `[batch, tokens, width]`
+    fn concatenate(&self, heads: Tensor<4>) -> Tensor<3> {
+        let [batch, count, tokens, head_width] = heads.dims();
+        self.projection.forward(heads.swap_dims(1, 2).reshape([batch, tokens, count * head_width]))
+    }
+}
+
+/// Scaled dot products of queries and keys.
+///
+/// The scale is put on the queries: the same numbers for a fraction of the multiplications.
+///
+/// # Shapes
+/// `[batch, heads, queries, head_width]` and `[batch, heads, head_width, keys]` to `[batch, heads, queries, keys]`
+fn score(q: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+    let scale = 1.0 / (q.dims()[3] as f64).sqrt();
+    (q * scale).matmul(keys)
+}

@@ -1,0 +1,217 @@
+//! The flex backend's side of [`kernels`](super::kernels): plain loops over rows, one pass each, compiled for every
+//! vector width by pulp and chosen at run time.
+//!
+//! Sums run in [`LANES`] partial sums, since the compiler may not reorder floating-point additions by itself.
+
+use burn::{
+    backend::{Flex, tensor::FloatTensor},
+    tensor::TensorData,
+};
+use burn_flex::FlexTensor;
+use pulp::{Arch, NullaryFnOnce};
+use rayon::prelude::*;
+
+use super::kernels::{CUBIC, TWO_SQRT_2_OVER_PI};
+
+/// Values of a parallel task: enough to pay for the hand-over to another thread, few enough for the cache.
+const TASK: usize = 1 << 14;
+/// Partial sums of a reduction: the widest vector register.
+const LANES: usize = 16;
+
+/// A contiguous tensor's values and shape; copies only what is strided.
+struct Input(FlexTensor);
+
+impl Input {
+    fn new(tensor: FloatTensor<Flex>) -> Self {
+        Self(tensor.to_contiguous())
+    }
+
+    fn values(&self) -> &[f32] {
+        // Every tensor of ours is f32, and this one was just made contiguous.
+        self.0.as_slice().unwrap_or_default()
+    }
+
+    /// Length of the last dimension.
+    fn width(&self) -> usize {
+        self.0.layout().shape().last().copied().unwrap_or(1).max(1)
+    }
+
+    /// Values of a task of whole rows.
+    fn task(&self) -> usize {
+        self.width() * (TASK / self.width()).max(1)
+    }
+
+    /// A tensor of the same shape.
+    fn like(&self, values: Vec<f32>) -> FlexTensor {
+        FlexTensor::from_data(TensorData::new(values, self.0.layout().shape().clone()))
+    }
+}
+
+/// Runs `body` compiled for this processor's vectors.
+#[inline(always)]
+fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+    struct Body<F>(F);
+    impl<R, F: FnOnce() -> R> NullaryFnOnce for Body<F> {
+        type Output = R;
+        #[inline(always)]
+        fn call(self) -> R {
+            (self.0)()
+        }
+    }
+    Arch::new().dispatch(Body(body))
+}
+
+/// Σ f(a, b) over two rows.
+#[inline(always)]
+fn sum(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (heads_a, heads_b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let (rest_a, rest_b) = (heads_a.remainder(), heads_b.remainder());
+    for (a, b) in heads_a.zip(heads_b) {
+        for lane in 0..LANES {
+            lanes[lane] += f(a[lane], b[lane]);
+        }
+    }
+    let rest: f32 = rest_a.iter().zip(rest_b).map(|(&a, &b)| f(a, b)).sum();
+    lanes.iter().sum::<f32>() + rest
+}
+
+/// e^x to about one unit in the last place (Cephes' `expf`), in a form that vectorises.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    // Adding and subtracting 1.5·2²³ rounds to an integer, which then sits in the low bits of the sum.
+    const ROUND: f32 = 12_582_912.0;
+    let x = x.clamp(-87.0, 88.0);
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_4 + n * 2.121_944_4e-4;
+    let p = 1.987_569_1e-4;
+    let p = p * r + 1.398_199_9e-3;
+    let p = p * r + 8.333_452e-3;
+    let p = p * r + 4.166_579_6e-2;
+    let p = p * r + 0.166_666_66;
+    let p = p * r + 0.5;
+    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
+    (p * r * r + r + 1.0) * power
+}
+
+/// σ(2√(2/π) (x + 0.044715 x³)), the gate of the tanh GELU.
+#[inline(always)]
+fn gate(x: f32) -> f32 {
+    const LINEAR: f32 = TWO_SQRT_2_OVER_PI as f32;
+    const CUBE: f32 = (TWO_SQRT_2_OVER_PI * CUBIC) as f32;
+    1.0 / (1.0 + exp(-x * (LINEAR + CUBE * x * x)))
+}
+
+/// GELU by its tanh approximation.
+pub fn gelu_tanh(x: FloatTensor<Flex>) -> FlexTensor {
+    let x = Input::new(x);
+    let mut out = vec![0.0; x.values().len()];
+    let tasks = out.par_chunks_mut(TASK).zip(x.values().par_chunks(TASK));
+    tasks.for_each(|(out, x)| {
+        vectorised(
+            #[inline(always)]
+            || out.iter_mut().zip(x).for_each(|(out, &x)| *out = x * gate(x)),
+        );
+    });
+    x.like(out)
+}
+
+/// The gradient of [`gelu_tanh`]: `σ(u) (1 + x (1 - σ(u)) u')`, with `u' = 2√(2/π) (1 + 3·0.044715 x²)`.
+pub fn gelu_tanh_backward(x: FloatTensor<Flex>, grad: FloatTensor<Flex>) -> FlexTensor {
+    const LINEAR: f32 = TWO_SQRT_2_OVER_PI as f32;
+    const CUBE: f32 = (3.0 * TWO_SQRT_2_OVER_PI * CUBIC) as f32;
+    let (x, grad) = (Input::new(x), Input::new(grad));
+    let mut out = vec![0.0; x.values().len()];
+    let inputs = x.values().par_chunks(TASK).zip(grad.values().par_chunks(TASK));
+    out.par_chunks_mut(TASK).zip(inputs).for_each(|(out, (x, grad))| {
+        vectorised(
+            #[inline(always)]
+            || {
+                for ((out, &x), &grad) in out.iter_mut().zip(x).zip(grad) {
+                    let gate = gate(x);
+                    *out = grad * gate * (1.0 + x * (1.0 - gate) * (LINEAR + CUBE * x * x));
+                }
+            },
+        );
+    });
+    x.like(out)
+}
+
+/// The gradient of softmax over rows: `y (grad - Σ y grad)`.
+pub fn softmax_backward(y: FloatTensor<Flex>, grad: FloatTensor<Flex>) -> FlexTensor {
+    let (y, grad) = (Input::new(y), Input::new(grad));
+    let (width, task) = (y.width(), y.task());
+    let mut out = vec![0.0; y.values().len()];
+    let inputs = y.values().par_chunks(task).zip(grad.values().par_chunks(task));
+    out.par_chunks_mut(task).zip(inputs).for_each(|(out, (y, grad))| {
+        vectorised(
+            #[inline(always)]
+            || {
+                let rows = y.chunks(width).zip(grad.chunks(width));
+                for (out, (y, grad)) in out.chunks_mut(width).zip(rows) {
+                    let dot = sum(y, grad, |y, grad| y * grad);
+                    for ((out, &y), &grad) in out.iter_mut().zip(y).zip(grad) {
+                        *out = y * (grad - dot);
+                    }
+                }
+            },
+        );
+    });
+    y.like(out)
+}
+
+/// The gradients of layer norm over rows for its input, scale and shift. With x̂ the normalised input and g = grad γ:
+/// `dx = (g - mean(g) - x̂ mean(g x̂)) / σ`, `dγ = Σ grad x̂`, `dβ = Σ grad`.
+pub fn layer_norm_backward(
+    x: FloatTensor<Flex>,
+    gamma: FloatTensor<Flex>,
+    grad: FloatTensor<Flex>,
+    eps: f64,
+) -> [FlexTensor; 3] {
+    let (x, gamma, grad) = (Input::new(x), Input::new(gamma), Input::new(grad));
+    let (width, task) = (x.width(), x.task());
+    let mut out = vec![0.0; x.values().len()];
+    let inputs = x.values().par_chunks(task).zip(grad.values().par_chunks(task));
+    let sums = out.par_chunks_mut(task).zip(inputs).map(|(out, (x, grad))| {
+        let mut sums = vec![0.0; 2 * width];
+        vectorised(
+            #[inline(always)]
+            || {
+                let rows = x.chunks(width).zip(grad.chunks(width));
+                for (out, (x, grad)) in out.chunks_mut(width).zip(rows) {
+                    norm_row_backward(out, x, grad, gamma.values(), eps as f32, &mut sums);
+                }
+            },
+        );
+        sums
+    });
+    let zero = || vec![0.0; 2 * width];
+    let sums = sums.reduce(zero, |mut a, b| {
+        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+        a
+    });
+    let vector = |values: &[f32]| FlexTensor::from_data(TensorData::new(values.to_vec(), [width]));
+    [x.like(out), vector(&sums[..width]), vector(&sums[width..])]
+}
+
+#[inline(always)]
+fn norm_row_backward(out: &mut [f32], x: &[f32], grad: &[f32], gamma: &[f32], eps: f32, sums: &mut [f32]) {
+    let width = x.len() as f32;
+    let mean = sum(x, x, |x, _| x) / width;
+    let variance = sum(x, x, |x, _| (x - mean) * (x - mean)) / width;
+    let inverse = 1.0 / (variance + eps).sqrt();
+    // `out` holds g = grad γ until both of its means are known.
+    for ((out, &grad), &gamma) in out.iter_mut().zip(grad).zip(gamma) {
+        *out = grad * gamma;
+    }
+    let mean_g = sum(out, out, |g, _| g) / width;
+    let mean_gx = sum(out, x, |g, x| g * (x - mean)) * inverse / width;
+    let (grad_gamma, grad_beta) = sums.split_at_mut(x.len());
+    for (i, out) in out.iter_mut().enumerate() {
+        let normed = (x[i] - mean) * inverse;
+        *out = (*out - mean_g - normed * mean_gx) * inverse;
+        grad_gamma[i] += grad[i] * normed;
+        grad_beta[i] += grad[i];
+    }
+}

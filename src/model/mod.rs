@@ -1,0 +1,19 @@
+//! The Vision Transformer, written to be read next to the book: patches, attention in four stages, blocks, classifier.
+//! Knows tensors only: no files, no checkpoint families, no pictures.
+
+pub mod attention;
+pub mod block;
+pub mod config;
+mod fused;
+pub mod init;
+pub mod kernels;
+pub mod norm;
+pub mod parameters;
+pub mod vit;
+
+pub use attention::{Attention, Queries, Weights};
+pub use block::{Block, Mlp};
+pub use config::{Activation, Parameter, ViTConfig};
+pub use norm::Norm;
+pub use parameters::Parameters;
+pub use vit::{Forward, Output, ViT};

@@ -1,0 +1,83 @@
+//! A map over the original picture, at the original's size.
+
+use image::codecs::png::FilterType;
+use image::{Rgb, RgbImage};
+
+use super::draw::mix;
+use super::scale::Range;
+use super::upsample::{Tap, sample};
+use super::{Drawing, label, png};
+use crate::error::Result;
+use crate::map::{Artifact, Map};
+use crate::picture::{Axis, Geometry};
+
+/// How much the map covers the picture.
+const OPACITY: f32 = 0.55;
+
+/// The overlays in the order of the set, each painted when it is asked for, because a large picture's take much memory.
+///
+/// # Errors
+/// [`crate::error::Error::Output`] if a picture cannot be encoded.
+pub fn files<'a>(
+    drawing: &'a Drawing<'_>,
+    original: &'a RgbImage,
+    geometry: &Geometry,
+) -> impl Iterator<Item = Result<Artifact>> + 'a {
+    let taps = Taps::new(drawing, original, geometry);
+    drawing.pairs().map(move |(map, range)| {
+        let name = format!("{}-overlay-{}.png", drawing.maps.view, label(map));
+        let bytes = png(&name, &paint(drawing, original, &taps, (map, range)), FilterType::Adaptive)?;
+        Ok(Artifact { name, bytes })
+    })
+}
+
+/// What each row and column of the original draws on; `None` where the model did not look.
+struct Taps {
+    rows: Vec<Option<Tap>>,
+    cols: Vec<Option<Tap>>,
+}
+
+impl Taps {
+    fn new(drawing: &Drawing<'_>, original: &RgbImage, geometry: &Geometry) -> Self {
+        let grid = drawing.maps.maps.first().map_or((0, 0), |map| (map.rows, map.cols));
+        let upsample = drawing.style.upsample;
+        let taps = |axis: &Axis, pixels: u32, patches: usize| {
+            // A pixel's centre is half a pixel from its edge, a patch's half a patch.
+            let place = |pixel: u32| axis.patch_at(f64::from(pixel) + 0.5).map(|place| place as f32 - 0.5);
+            (0..pixels).map(|pixel| Some(upsample.tap(place(pixel)?, patches))).collect()
+        };
+        Self { rows: taps(&geometry.y, original.height(), grid.0), cols: taps(&geometry.x, original.width(), grid.1) }
+    }
+}
+
+/// Paints one map over the picture.
+fn paint(drawing: &Drawing<'_>, original: &RgbImage, taps: &Taps, (map, range): (&Map, Range)) -> RgbImage {
+    let mut image = original.clone();
+    let stripe = stripe(original);
+    for ((y, row), pixels) in taps.rows.iter().enumerate().zip(image.rows_mut()) {
+        for ((x, col), pixel) in taps.cols.iter().enumerate().zip(pixels) {
+            *pixel = match (row, col) {
+                (Some(row), Some(col)) => {
+                    let colour = drawing.palette.colour(range.place(sample(map, *row, *col)));
+                    mix(*pixel, colour, OPACITY)
+                }
+                _ => unseen(*pixel, ((x + y) / stripe).is_multiple_of(2)),
+            };
+        }
+    }
+    image
+}
+
+/// Width of the stripes over what the model did not see, in pixels along a row.
+fn stripe(original: &RgbImage) -> usize {
+    (original.width().min(original.height()) as usize / 48).clamp(4, 64)
+}
+
+/// A pixel that the model did not see: gray, dark, and striped, so that it is not taken for a low weight.
+fn unseen(pixel: Rgb<u8>, light: bool) -> Rgb<u8> {
+    let [r, g, b] = pixel.0.map(u32::from);
+    // Luma as in Rec. 601.
+    let luma = (299 * r + 587 * g + 114 * b) / 1000;
+    let dim = if light { 55 + luma * 2 / 5 } else { 30 + luma * 2 / 5 };
+    Rgb([dim.min(255) as u8; 3])
+}
