@@ -107,7 +107,10 @@ fn read_back(weights: Weights) -> Result<Vec<Vec<f32>>> {
 }
 
 /// A tensor's values on the host, row-major.
-fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
+///
+/// # Errors
+/// [`Error::Numbers`] if the device fails.
+pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
     let data = tensor.try_into_data().map_err(|error| Error::Numbers(format!("the backend failed: {error}")))?;
     data.try_into_vec().map_err(|error| Error::Numbers(format!("the backend returned no 32-bit floats: {error:?}")))
 }

@@ -31,4 +31,6 @@ pub mod views;
 
 pub mod render;
 
+pub mod train;
+
 pub mod cli;

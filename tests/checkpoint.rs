@@ -1,5 +1,7 @@
 //! Opening checkpoints: what fits opens with PyTorch's very values, everything else is one clear sentence.
 
+#![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the failure")]
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -390,6 +392,20 @@ fn a_pickled_object_is_never_brought_to_life() {
     fs::write(directory.path().join("model_final.pt"), pickle).unwrap();
     assert_contains(&refusal(directory.path()), &["os.system"]);
     assert!(!mark.exists());
+}
+
+#[test]
+fn a_pickle_nested_as_deep_as_it_may_be_is_no_trouble() {
+    for levels in [900, 100_000] {
+        let directory = TempDir::new().unwrap();
+        let nested = ["]".repeat(levels), "a".repeat(levels - 1)].concat();
+        fs::write(
+            directory.path().join("model_final.pt"),
+            [b"\x80\x02}X\x01\0\0\0k", nested.as_bytes(), b"s."].concat(),
+        )
+        .unwrap();
+        assert_contains(&refusal(directory.path()), &[if levels < 1000 { "holds no tensors" } else { "nesting" }]);
+    }
 }
 
 #[test]

@@ -74,7 +74,8 @@ fn a_file_cut_short_anywhere_is_refused_or_still_reads_right() {
         let name = case["file"].as_str().unwrap();
         let (whole, path) = (fixture("read").join(name), dir.path().join(name));
         let (bytes, pixels) = (fs::read(&whole).unwrap(), load(&whole).unwrap().pixels);
-        for length in 0..bytes.len() {
+        let is_telling = |length: &usize| length % 7 == 0 || length + 40 > bytes.len();
+        for length in (0..bytes.len()).filter(is_telling) {
             fs::write(&path, &bytes[..length]).unwrap();
             if let Ok(cut) = load(&path) {
                 assert_eq!(distance(&cut.pixels, &pixels), 0, "{name} cut to {length} of {} bytes", bytes.len());
@@ -170,12 +171,12 @@ fn recipe_of(case: &Value) -> Recipe {
 }
 
 #[test]
-fn resizing_and_cropping_equal_pillow_within_one_step() {
+fn resizing_and_cropping_equal_pillow() {
     for case in cases("resized") {
         let picture = load(&fixture("resize").join(case["file"].as_str().unwrap())).unwrap();
         let input = recipe_of(&case).apply(&picture, (1, 1)).unwrap();
         let off = distance(&input.seen, &expected(&case));
-        assert!(off <= 1, "off by {off}: {case}");
+        assert_eq!(off, 0, "{case}");
     }
 }
 
@@ -248,7 +249,7 @@ fn a_point_that_the_model_does_not_see_has_no_patch() {
     assert_eq!(at(508.1, 400.2), None);
     assert_eq!(at(f64::NAN, 100.0), None);
     assert_eq!(
-        input.geometry.x.patch_at(133.68 + 1.5 * 16.0 * 640.0 / 383.0).map(|place| (place * 100.0).round()),
+        input.geometry.x.grid_at(133.68 + 1.5 * 16.0 * 640.0 / 383.0).map(|place| (place * 100.0).round()),
         Some(150.0)
     );
 }

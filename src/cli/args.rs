@@ -34,6 +34,8 @@ pub struct Cli {
 pub enum Command {
     /// Write each head's attention on a picture as heatmaps
     Run(Box<RunArgs>),
+    /// Train the book's model on pictures of your own or on CIFAR-10
+    Train(Box<TrainArgs>),
     /// List the backends and graphics adapters, and what `auto` takes
     Devices(DevicesArgs),
     /// Print a completion script for a shell
@@ -128,4 +130,78 @@ impl LookArgs {
     pub fn style(&self) -> Style {
         Style { colormap: self.colormap, scale: self.scale, clip: self.clip, upsample: self.upsample }
     }
+}
+
+/// `vit-attn train`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: vit-attn train --data photos/ --out my-vit --epochs 30   (photos/cat/1.jpg, photos/dog/2.jpg, ...)")]
+pub struct TrainArgs {
+    /// CIFAR-10's binary files, or folders of pictures named after their class
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+    /// Output directory: a checkpoint for `run --model`
+    #[arg(short, long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Go on with the run in the output directory, under its own settings
+    #[arg(long)]
+    pub resume: bool,
+    /// How to train
+    #[command(flatten)]
+    pub plan: PlanArgs,
+    /// Share of the pictures held out, if the data has no test part
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
+    pub validation_share: f32,
+    /// Where to compute
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Start over where an earlier run was
+    #[arg(long, conflicts_with = "resume")]
+    pub force: bool,
+}
+
+/// How to train, and what.
+#[derive(Debug, Clone, Args)]
+pub struct PlanArgs {
+    /// Passes over the training pictures
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub epochs: u32,
+    /// Pictures of a step
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch_size: u32,
+    /// Highest learning rate
+    #[arg(long, value_name = "RATE", default_value_t = 0.003)]
+    pub learning_rate: f64,
+    /// Epochs of rising learning rate; a cosine to zero follows
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub warmup: u32,
+    /// Weight decay of the matrices (AdamW)
+    #[arg(long, value_name = "DECAY", default_value_t = 0.05)]
+    pub weight_decay: f32,
+    /// Share of each target spread over all classes
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    pub label_smoothing: f32,
+    /// Pixels that a picture is shifted by, at most
+    #[arg(long, value_name = "PIXELS", default_value_t = 2)]
+    pub crop_padding: u32,
+    /// Do not mirror pictures at random
+    #[arg(long)]
+    pub no_flip: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Values of a token
+    #[arg(long, value_name = "N", default_value_t = 48)]
+    pub width: usize,
+    /// Blocks
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub depth: usize,
+    /// Attention heads of a block
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub heads: usize,
+    /// Side of a patch in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 4)]
+    pub patch: usize,
+    /// Side of the model's picture in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 32)]
+    pub image_size: usize,
 }

@@ -28,6 +28,16 @@ impl Progress {
         Self { bar, started: Instant::now(), shown: false }
     }
 
+    /// Starts further on.
+    pub fn set(&mut self, position: u64) {
+        self.bar.set_position(position);
+    }
+
+    /// Changes the words before the bar.
+    pub fn say(&mut self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+
     /// One step further.
     pub fn step(&mut self) {
         self.bar.inc(1);

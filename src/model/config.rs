@@ -13,7 +13,7 @@ pub enum Activation {
 }
 
 /// Sizes and choices of a Vision Transformer. The default is the book's model for 32x32 pictures.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ViTConfig {
     /// Picture size in pixels, (rows, cols); a multiple of `patch_size`.
     pub image_size: (usize, usize),

@@ -138,6 +138,43 @@ pub fn gelu_tanh_backward(x: FloatTensor<Flex>, grad: FloatTensor<Flex>) -> Flex
     x.like(out)
 }
 
+/// Softmax over rows.
+pub fn softmax(x: FloatTensor<Flex>) -> FlexTensor {
+    let x = Input::new(x);
+    let (width, task) = (x.width(), x.task());
+    let mut out = vec![0.0; x.values().len()];
+    out.par_chunks_mut(task).zip(x.values().par_chunks(task)).for_each(|(out, x)| {
+        vectorised(
+            #[inline(always)]
+            || out.chunks_mut(width).zip(x.chunks(width)).for_each(|(out, x)| softmax_row(out, x)),
+        );
+    });
+    x.like(out)
+}
+
+#[inline(always)]
+fn softmax_row(out: &mut [f32], x: &[f32]) {
+    let max = maximum(x);
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out = exp(x - max);
+    }
+    let inverse = 1.0 / sum(out, out, |power, _| power);
+    out.iter_mut().for_each(|out| *out *= inverse);
+}
+
+#[inline(always)]
+fn maximum(x: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let chunks = x.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
+}
+
 /// The gradient of softmax over rows: `y (grad - Σ y grad)`.
 pub fn softmax_backward(y: FloatTensor<Flex>, grad: FloatTensor<Flex>) -> FlexTensor {
     let (y, grad) = (Input::new(y), Input::new(grad));
@@ -186,11 +223,12 @@ pub fn layer_norm_backward(
         );
         sums
     });
-    let zero = || vec![0.0; 2 * width];
-    let sums = sums.reduce(zero, |mut a, b| {
-        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-        a
+    // Added up in order, so that the same pictures give the same gradient however the tasks were spread.
+    let sums = sums.collect::<Vec<Vec<f32>>>().into_iter().reduce(|mut total, part| {
+        total.iter_mut().zip(part).for_each(|(total, part)| *total += part);
+        total
     });
+    let sums = sums.unwrap_or_else(|| vec![0.0; 2 * width]);
     let vector = |values: &[f32]| FlexTensor::from_data(TensorData::new(values.to_vec(), [width]));
     [x.like(out), vector(&sums[..width]), vector(&sums[width..])]
 }

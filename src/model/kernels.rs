@@ -140,6 +140,10 @@ impl Kernels for NdArray {}
 impl KernelGradients for NdArray {}
 
 impl Kernels for Flex {
+    fn row_softmax(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        fused::softmax(x)
+    }
+
     fn tanh_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         fused::gelu_tanh(x)
     }

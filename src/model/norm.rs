@@ -11,8 +11,8 @@ use crate::error::Result;
 /// Layer norm over a token's values: `(x - mean) / √(variance + eps) · γ + β` (Ba et al. 2016).
 #[derive(Module, Debug)]
 pub struct Norm {
-    gamma: Param<Tensor<1>>,
-    beta: Param<Tensor<1>>,
+    weight: Param<Tensor<1>>,
+    bias: Param<Tensor<1>>,
     eps: f64,
 }
 
@@ -23,8 +23,8 @@ impl Norm {
     /// Whatever the source of the parameters answers.
     pub fn new(name: &str, config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
         Ok(Self {
-            gamma: parameters.tensor(&format!("{name}.weight"), [config.width])?,
-            beta: parameters.tensor(&format!("{name}.bias"), [config.width])?,
+            weight: parameters.tensor(&format!("{name}.weight"), [config.width])?,
+            bias: parameters.tensor(&format!("{name}.bias"), [config.width])?,
             eps: config.norm_eps,
         })
     }
@@ -32,6 +32,6 @@ impl Norm {
     /// # Shapes
     /// `[batch, tokens, width]` to the same
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        kernels::layer_norm(x, self.gamma.val(), self.beta.val(), self.eps)
+        kernels::layer_norm(x, self.weight.val(), self.bias.val(), self.eps)
     }
 }

@@ -8,6 +8,9 @@ pub const INK: Rgb<u8> = Rgb([32, 32, 32]);
 /// Ink for what should be read second.
 pub const FAINT: Rgb<u8> = Rgb([96, 96, 96]);
 
+/// Ink for the edges of maps and bars, so that white ones do not vanish in the page.
+pub const EDGE: Rgb<u8> = Rgb([200; 3]);
+
 /// A rectangle in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rect {
@@ -106,8 +109,11 @@ impl Canvas {
 
     /// Copies a picture, resized to fill a rectangle.
     pub fn paste_scaled(&mut self, rect: Rect, image: &RgbImage) {
-        let resized = imageops::resize(image, rect.width, rect.height, FilterType::CatmullRom);
-        self.blit(rect.x, rect.y, &resized);
+        if image.dimensions() == (rect.width, rect.height) {
+            self.blit(rect.x, rect.y, image);
+        } else {
+            self.blit(rect.x, rect.y, &imageops::resize(image, rect.width, rect.height, FilterType::Triangle));
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! One heat map a head, with nothing in the picture but the map.
 
 use image::RgbImage;
-use image::codecs::png::FilterType;
 
 use super::draw::enlarge;
 use super::scale::Range;
@@ -24,8 +23,7 @@ pub fn files<'a>(drawing: &'a Drawing<'_>) -> impl Iterator<Item = Result<Artifa
     drawing.pairs().map(|(map, range)| {
         let name = format!("{}-{}.png", drawing.maps.view, label(map));
         let image = paint(drawing, map, range, factor(map.rows as u32, map.cols as u32));
-        // Neighbouring rows are equal or alike: against the row above, little is left.
-        let bytes = png(&name, &image, FilterType::Up)?;
+        let bytes = png(&name, &image)?;
         Ok(Artifact { name, bytes })
     })
 }

@@ -1,7 +1,6 @@
 //! `input.png`: what the model saw.
 
 use image::RgbImage;
-use image::codecs::png::FilterType;
 
 use super::draw::enlarge;
 use super::{heatmap, png};
@@ -15,6 +14,6 @@ use crate::map::Artifact;
 pub fn file(seen: &RgbImage) -> Result<Artifact> {
     let name = "input.png".to_owned();
     let image = enlarge(seen, heatmap::factor(seen.height(), seen.width()));
-    let bytes = png(&name, &image, FilterType::Up)?;
+    let bytes = png(&name, &image)?;
     Ok(Artifact { name, bytes })
 }

@@ -131,10 +131,11 @@ fn check(set: &MapSet) -> Result<()> {
     Ok(())
 }
 
-/// Encodes a picture as PNG, fast rather than small.
-fn png(name: &str, image: &image::RgbImage, filter: FilterType) -> Result<Vec<u8>> {
+/// Encodes a picture as PNG.
+fn png(name: &str, image: &image::RgbImage) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, filter)
+    // The fastest of the crate's ways, and for pictures like ours within a factor of two of the smallest.
+    PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, FilterType::Adaptive)
         .write_image(image, image.width(), image.height(), image::ExtendedColorType::Rgb8)
         .map_err(|error| Error::output(Path::new(name), format!("cannot be encoded as PNG: {error}")))?;
     Ok(bytes)

@@ -1,6 +1,5 @@
 //! A map over the original picture, at the original's size.
 
-use image::codecs::png::FilterType;
 use image::{Rgb, RgbImage};
 
 use super::draw::mix;
@@ -26,7 +25,7 @@ pub fn files<'a>(
     let taps = Taps::new(drawing, original, geometry);
     drawing.pairs().map(move |(map, range)| {
         let name = format!("{}-overlay-{}.png", drawing.maps.view, label(map));
-        let bytes = png(&name, &paint(drawing, original, &taps, (map, range)), FilterType::Adaptive)?;
+        let bytes = png(&name, &paint(drawing, original, &taps, (map, range)))?;
         Ok(Artifact { name, bytes })
     })
 }
@@ -43,7 +42,7 @@ impl Taps {
         let upsample = drawing.style.upsample;
         let taps = |axis: &Axis, pixels: u32, patches: usize| {
             // A pixel's centre is half a pixel from its edge, a patch's half a patch.
-            let place = |pixel: u32| axis.patch_at(f64::from(pixel) + 0.5).map(|place| place as f32 - 0.5);
+            let place = |pixel: u32| axis.grid_at(f64::from(pixel) + 0.5).map(|place| place as f32 - 0.5);
             (0..pixels).map(|pixel| Some(upsample.tap(place(pixel)?, patches))).collect()
         };
         Self { rows: taps(&geometry.y, original.height(), grid.0), cols: taps(&geometry.x, original.width(), grid.1) }
@@ -70,7 +69,7 @@ fn paint(drawing: &Drawing<'_>, original: &RgbImage, taps: &Taps, (map, range): 
 
 /// Width of the stripes over what the model did not see, in pixels along a row.
 fn stripe(original: &RgbImage) -> usize {
-    (original.width().min(original.height()) as usize / 48).clamp(4, 64)
+    (original.width().min(original.height()) as usize / 80).clamp(4, 32)
 }
 
 /// A pixel that the model did not see: gray, dark, and striped, so that it is not taken for a low weight.

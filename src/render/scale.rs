@@ -126,7 +126,9 @@ impl Range {
         } else if self.is_flat() && !value.is_nan() {
             0.5
         } else {
-            (value - self.lo) / (self.hi - self.lo)
+            // In f64, where the difference of two f32 cannot overflow.
+            let [value, lo, hi] = [value, self.lo, self.hi].map(f64::from);
+            ((value - lo) / (hi - lo)) as f32
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The contact sheet: layers down, heads across, with the input and the scale beside them.
 
-use image::RgbImage;
-use image::codecs::png::FilterType;
+use std::path::Path;
 
-use super::draw::{Canvas, FAINT, INK, Rect, enlarge};
+use image::RgbImage;
+
+use super::draw::{Canvas, EDGE, FAINT, INK, Rect, enlarge};
 use super::scale::{Range, Scale};
 use super::text::{Anchor, TextStyle, shorten, text_width};
 use super::{Drawing, heatmap, numbers, png};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::map::{Artifact, Map};
 
 /// What stands on the sheet beside the maps.
@@ -38,32 +39,40 @@ const BAR: u32 = 16;
 /// What the colour bars measure.
 const UNIT: &str = "weight";
 /// The maps together are this long in each direction if their cells can be of a comfortable size.
-const COMFORTABLE: u32 = 1100;
+const COMFORTABLE: u32 = 1400;
 /// The maps together are hardly ever longer than this.
 const LONGEST: u32 = 3400;
+
+/// A sheet of more pixels than this is refused.
+const MOST_PIXELS: u64 = 1 << 27;
 
 /// The contact sheet of all maps of a view, `<view>-grid.png`.
 ///
 /// # Errors
-/// [`crate::error::Error::Output`] if the picture cannot be encoded.
+/// [`Error::Output`] if there are so many maps that no viewer could show the sheet, or it cannot be encoded.
 pub fn file(drawing: &Drawing<'_>, caption: &Caption<'_>) -> Result<Artifact> {
     let name = format!("{}-grid.png", drawing.maps.view);
-    let bytes = png(&name, &draw(drawing, caption), FilterType::Up)?;
+    let layout = Layout::new(drawing, caption);
+    let (width, height) = (layout.width, layout.height);
+    if u64::from(width) * u64::from(height) > MOST_PIXELS {
+        let reason = format!("would be {width} x {height} pixels large; pick fewer layers or heads");
+        return Err(Error::output(Path::new(&name), reason));
+    }
+    let bytes = png(&name, &draw(drawing, caption, &layout))?;
     Ok(Artifact { name, bytes })
 }
 
 /// Draws the sheet.
-fn draw(drawing: &Drawing<'_>, caption: &Caption<'_>) -> RgbImage {
-    let layout = Layout::new(drawing, caption);
+fn draw(drawing: &Drawing<'_>, caption: &Caption<'_>, layout: &Layout) -> RgbImage {
     let mut canvas = Canvas::new(layout.width, layout.height);
     let title = shorten(&drawing.maps.title, TITLE, layout.width - 2 * MARGIN);
     let style = TextStyle { size: TITLE, colour: INK, anchor: Anchor::Left };
     canvas.text((MARGIN as i32, (MARGIN + LINE / 2) as i32), &title, style);
-    draw_input(&mut canvas, &layout, caption);
-    draw_labels(&mut canvas, &layout, drawing);
-    draw_maps(&mut canvas, &layout, drawing);
+    draw_input(&mut canvas, layout, caption);
+    draw_labels(&mut canvas, layout, drawing);
+    draw_maps(&mut canvas, layout, drawing);
     for bar in bars(drawing) {
-        draw_bar(&mut canvas, &layout, drawing, &bar);
+        draw_bar(&mut canvas, layout, drawing, &bar);
     }
     for (line, y) in layout.footer.iter().zip((layout.footer_y..).step_by(LINE as usize)) {
         canvas.text((MARGIN as i32, y as i32), line, text(FAINT, Anchor::Left));
@@ -139,11 +148,10 @@ impl Layout {
 /// The size of a map on the sheet: a whole multiple of the grid, or a whole part of it where room is short.
 fn cell_size((rows, cols): (u32, u32), (layers, heads): (u32, u32)) -> (u32, u32) {
     let room = |count: u32| {
-        let comfortable = (COMFORTABLE / count.max(1)).clamp(64, 256);
-        comfortable.min(LONGEST / count.max(1)).saturating_sub(GAP).max(1)
+        let pitch = |total: u32| (total / count.max(1)).saturating_sub(GAP);
+        // A map is never drawn larger than its heat map, nor smaller than eyes like while there is room.
+        pitch(COMFORTABLE).clamp(58, heatmap::SHORT_SIDE).min(pitch(LONGEST)).max(1)
     };
-    // A lone row or column may be as large as a heat map.
-    let room = |count: u32| if count == 1 { heatmap::SHORT_SIDE } else { room(count) };
     let (width, height) = (room(heads), room(layers));
     let factor = (width / cols).min(height / rows);
     if factor > 0 {
@@ -158,10 +166,6 @@ fn input_size(seen: &RgbImage, maps_height: u32) -> (u32, u32) {
     let target = maps_height.clamp(160, heatmap::SHORT_SIDE);
     let (width, height) = (seen.width().max(1), seen.height().max(1));
     let long = width.max(height);
-    if long * 2 <= target {
-        let factor = target / long;
-        return (width * factor, height * factor);
-    }
     let scaled = |length: u32| (length * target / long).max(1);
     (scaled(width), scaled(height))
 }
@@ -175,7 +179,7 @@ fn row_label(layer: usize) -> String {
 }
 
 fn range_label(range: &Range) -> String {
-    if range.is_flat() { numbers::short(range.lo) } else { numbers::labels(&[range.lo, range.hi]).join("–") }
+    if range.is_flat() { numbers::short(range.lo) } else { numbers::labels(&[range.lo, range.hi]).join(" – ") }
 }
 
 /// What the sheet shows and how, in lines that fit a width.
@@ -209,12 +213,10 @@ fn footer(drawing: &Drawing<'_>, caption: &Caption<'_>, width: u32) -> Vec<Strin
 }
 
 fn draw_input(canvas: &mut Canvas, layout: &Layout, caption: &Caption<'_>) {
-    let factor = layout.input.width / caption.seen.width().max(1);
-    if (caption.seen.width() * factor, caption.seen.height() * factor) == (layout.input.width, layout.input.height) {
-        canvas.blit(layout.input.x, layout.input.y, &enlarge(caption.seen, factor));
-    } else {
-        canvas.paste_scaled(layout.input, caption.seen);
-    }
+    // Squares first, so that what the model saw as pixels stays pixels.
+    let long = caption.seen.width().max(caption.seen.height()).max(1);
+    let factor = layout.input.width.max(layout.input.height).div_ceil(long);
+    canvas.paste_scaled(layout.input, &enlarge(caption.seen, factor));
     let y = layout.input.y - (NEAR / 2 + LINE / 2) as i32;
     canvas.text((layout.input.x, y), &input_label(caption), text(INK, Anchor::Left));
 }
@@ -259,11 +261,8 @@ fn draw_maps(canvas: &mut Canvas, layout: &Layout, drawing: &Drawing<'_>) {
 fn draw_map(canvas: &mut Canvas, cell: Rect, drawing: &Drawing<'_>, (map, range): (&Map, Range)) {
     let factor = cell.width / map.cols.max(1) as u32;
     let image = heatmap::paint(drawing, map, range, factor.max(1));
-    if image.dimensions() == (cell.width, cell.height) {
-        canvas.blit(cell.x, cell.y, &image);
-    } else {
-        canvas.paste_scaled(cell, &image);
-    }
+    canvas.paste_scaled(cell, &image);
+    canvas.frame(cell, EDGE);
 }
 
 /// A colour bar beside some rows of maps.
@@ -294,7 +293,7 @@ impl Bar {
     /// The labels of a bar of some height: place from 0 at the low end to 1 at the high end, and text.
     fn marks(&self, height: u32) -> Vec<(f32, String)> {
         let Some(range) = self.range else {
-            return vec![(0.0, "own min".into()), (1.0, "own max".into())];
+            return vec![(0.0, "own low".into()), (1.0, "own high".into())];
         };
         if range.is_flat() {
             return vec![(0.5, numbers::short(range.lo))];
@@ -328,6 +327,7 @@ fn draw_bar(canvas: &mut Canvas, layout: &Layout, drawing: &Drawing<'_>, bar: &B
         let row = Rect { y: rect.y + line as i32, height: 1, ..rect };
         canvas.fill_rect(row, drawing.palette.colour(place));
     }
+    canvas.frame(rect, EDGE);
     for (place, label) in bar.marks(height) {
         let y = rect.y + ((1.0 - place) * last as f32).round() as i32;
         canvas.fill_rect(Rect { x: rect.right(), y, width: 4, height: 1 }, INK);

@@ -48,15 +48,10 @@ pub fn shorten(text: &str, size: f32, width: u32) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();
     }
-    let mut kept: Vec<char> = text.chars().collect();
-    // One letter at a time is fine for the length of a name, so long as absurd lengths are cut first.
-    kept.truncate(width as usize);
-    loop {
-        let short = format!("{}…", kept.iter().collect::<String>());
-        if kept.pop().is_none() || text_width(&short, size) <= width {
-            return short;
-        }
-    }
+    let room = width.saturating_sub(text_width("…", size)) as f32;
+    let mut kept = 0;
+    lay_out(text, size, |_, _, end| kept += usize::from(end <= room));
+    text.chars().take(kept).chain(['…']).collect()
 }
 
 impl Canvas {

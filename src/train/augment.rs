@@ -6,7 +6,7 @@ use super::data::Dataset;
 use super::random::{Epoch, Random};
 
 /// Which random changes training pictures get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Augment {
     /// How far a picture may be shifted each way, in pixels. What comes in from outside is mid-grey, 0 once normalised.
     pub crop_padding: u32,

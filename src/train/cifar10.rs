@@ -48,11 +48,7 @@ pub(super) fn load(dir: &Path, listing: &[PathBuf], size: (usize, usize)) -> Res
 
 /// The number of records in a file, which must be whole.
 fn records(path: &Path) -> Result<usize> {
-    let file = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
-    if !file.is_file() {
-        return Err(Error::data(path, "is not a regular file"));
-    }
-    let (length, record) = (file.len(), RECORD as u64);
+    let (length, record) = (length(path)?, RECORD as u64);
     match (length / record, length % record) {
         (0, 0) => Err(Error::data(path, "is empty")),
         (count, 0) => Ok(count as usize),
@@ -66,7 +62,14 @@ fn records(path: &Path) -> Result<usize> {
     }
 }
 
+/// The length of a regular file in bytes. Asked before opening, because opening a FIFO waits for its writer.
+fn length(path: &Path) -> Result<u64> {
+    let file = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    if file.is_file() { Ok(file.len()) } else { Err(Error::data(path, "is not a regular file")) }
+}
+
 fn read_classes(path: &Path) -> Result<Vec<String>> {
+    length(path)?;
     let mut text = String::new();
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     file.take(MAX_META).read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;

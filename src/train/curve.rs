@@ -95,13 +95,14 @@ impl Panel {
             let down = f64::from(self.plot.bottom()) - y.place(value) * f64::from(self.plot.height);
             (across as f32, down as f32)
         };
+        // A lone epoch has no line.
+        let width = if epochs.len() > 1 { PEN } else { DOT };
         for (values, ink) in self.series.iter().zip(INKS) {
             let mut last = None;
             for (&epoch, &value) in epochs.iter().zip(values) {
                 let here = value.is_finite().then(|| place(epoch, value));
                 if let Some(here) = here {
-                    // An epoch without neighbours is at least a dot.
-                    canvas.line(last.unwrap_or(here), here, (PEN, ink));
+                    canvas.line(last.unwrap_or(here), here, (width, ink));
                 }
                 last = here;
             }
@@ -202,7 +203,7 @@ impl Axis {
         let (lo, hi) = span(epochs.iter().copied());
         let step = round_step(hi - lo).max(1.0);
         // A lone epoch stands in the middle.
-        if hi > lo { Self { lo, hi, step } } else { Self { lo: lo - 1.0, hi: hi + 1.0, step } }
+        if hi > lo { Self { lo, hi, step } } else { Self { lo: lo - 0.5, hi: hi + 0.5, step } }
     }
 
     /// Where a value lies, 0 to 1.
