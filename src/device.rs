@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, sync::Mutex};
 
 use burn::tensor::{
     Device, DeviceKind,
-    wgpu::{WgpuInitError, wgpu},
+    wgpu::{WgpuBackend, WgpuInitError, wgpu},
 };
 use burn_wgpu::graphics::AutoGraphicsApi;
 
@@ -86,7 +86,7 @@ pub struct Adapter {
     /// Whether it is a program that pretends to be a GPU.
     pub software: bool,
     #[serde(skip)]
-    selector: Option<DeviceKind>,
+    selector: Option<(DeviceKind, WgpuBackend)>,
 }
 
 /// A device ready for tensors.
@@ -115,8 +115,24 @@ pub fn adapters() -> Vec<Adapter> {
         if software.is_empty() {
             software = found;
         }
+        // Where there is no GPU on any API, asking OpenGL too only makes its libraries complain about the display.
+        if !software.is_empty() && !gpu_possible() {
+            break;
+        }
     }
     software
+}
+
+/// Whether this machine can have a GPU at all. On Linux every driver for one has a device file, and looking for it takes
+/// microseconds where loading a Vulkan driver takes a tenth of a second.
+fn gpu_possible() -> bool {
+    const DEVICES: [&str; 8] = ["dri", "nvidia", "kfd", "dxg", "mali", "kgsl", "nvhost", "pvr"];
+    if !cfg!(target_os = "linux") {
+        return true;
+    }
+    let Ok(devices) = std::fs::read_dir("/dev") else { return true };
+    let known = |name: &str| DEVICES.iter().any(|device| name.starts_with(device));
+    devices.flatten().any(|entry| entry.file_name().to_str().is_some_and(known))
 }
 
 fn probe(api: wgpu::Backend) -> Vec<Adapter> {
@@ -133,7 +149,7 @@ fn probe(api: wgpu::Backend) -> Vec<Adapter> {
             counts[kind] += 1;
             counts[kind] - 1
         };
-        let (kind, selector) = match info.device_type {
+        let (kind, device) = match info.device_type {
             wgpu::DeviceType::DiscreteGpu => ("discrete GPU", Some(DeviceKind::DiscreteGpu(next(0)))),
             wgpu::DeviceType::IntegratedGpu => ("integrated GPU", Some(DeviceKind::IntegratedGpu(next(1)))),
             wgpu::DeviceType::VirtualGpu => ("virtual GPU", Some(DeviceKind::VirtualGpu(next(2)))),
@@ -143,16 +159,29 @@ fn probe(api: wgpu::Backend) -> Vec<Adapter> {
         };
         let driver = format!("{} {}", info.driver, info.driver_info).trim().to_owned();
         let software = info.device_type == wgpu::DeviceType::Cpu;
+        let selector = device.zip(pinned(info.backend));
         Adapter { index, name: info.name, kind, api: format!("{:?}", info.backend), driver, software, selector }
     };
     found.into_iter().enumerate().map(adapter).collect()
 }
 
+/// burn's name for an API, so that it opens the adapter that was listed and no other.
+fn pinned(api: wgpu::Backend) -> Option<WgpuBackend> {
+    match api {
+        wgpu::Backend::Vulkan => Some(WgpuBackend::Vulkan),
+        wgpu::Backend::Metal => Some(WgpuBackend::Metal),
+        wgpu::Backend::Dx12 => Some(WgpuBackend::Dx12),
+        wgpu::Backend::Gl => Some(WgpuBackend::Gl),
+        wgpu::Backend::BrowserWebGpu => Some(WgpuBackend::WebGpu),
+        wgpu::Backend::Noop => None,
+    }
+}
+
 /// The adapter that `auto` takes: the first real GPU, discrete before integrated.
 pub fn best_gpu(adapters: &[Adapter]) -> Option<&Adapter> {
     let rank = |adapter: &&Adapter| match adapter.selector {
-        Some(DeviceKind::DiscreteGpu(_)) => 0,
-        Some(DeviceKind::IntegratedGpu(_)) => 1,
+        Some((DeviceKind::DiscreteGpu(_), _)) => 0,
+        Some((DeviceKind::IntegratedGpu(_), _)) => 1,
         _ => 2,
     };
     adapters.iter().filter(|adapter| !adapter.software && adapter.selector.is_some()).min_by_key(rank)
@@ -172,13 +201,16 @@ pub fn open(choice: Choice, index: Option<usize>) -> Result<Opened> {
         }
         Choice::Only(backend) => Ok(cpu(backend, None)),
         Choice::Auto if index.is_some() => open_wgpu(index),
+        Choice::Auto if !gpu_possible() => Ok(cpu(Backend::Flex, Some(NO_GPU.to_owned()))),
         Choice::Auto => match best_gpu(&adapters()).map(|gpu| open_wgpu(Some(gpu.index))) {
             Some(Ok(opened)) => Ok(opened),
             Some(Err(error)) => Ok(cpu(Backend::Flex, Some(format!("{error}; using the CPU (flex) instead")))),
-            None => Ok(cpu(Backend::Flex, Some("no GPU found, so using the CPU (flex)".to_owned()))),
+            None => Ok(cpu(Backend::Flex, Some(NO_GPU.to_owned()))),
         },
     }
 }
+
+const NO_GPU: &str = "no GPU found, so using the CPU (flex)";
 
 fn cpu(backend: Backend, note: Option<String>) -> Opened {
     // burn's ndarray backend is deprecated in favour of flex; it stays for those who compare backends.
@@ -216,13 +248,15 @@ const NO_ADAPTER: &str = "no graphics adapter found; install your GPU's Vulkan d
 
 fn init_wgpu(adapter: &Adapter) -> Result<Opened> {
     let refuse = |reason: String| Error::backend(Backend::Wgpu, format!("adapter {}: {reason}", adapter.name));
-    let kind = adapter.selector.clone().ok_or_else(|| refuse("wgpu cannot select this kind of adapter".to_owned()))?;
+    let unknown = || refuse("wgpu cannot select this kind of adapter".to_owned());
+    let (kind, api) = adapter.selector.clone().ok_or_else(unknown)?;
     let (device, setup) = Device::wgpu_options()
         .device_kind(kind)
+        .graphics_api(api)
         .init_with_setup()
         .map_err(|error: WgpuInitError| refuse(format!("{error}; update its driver")))?;
     let limits = setup.adapter.limits();
-    let bytes = u64::from(limits.max_storage_buffer_binding_size).min(limits.max_buffer_size);
+    let bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
     let max_elements = usize::try_from(bytes / 4).unwrap_or(usize::MAX);
     Ok(Opened { backend: Backend::Wgpu, device, adapter: Some(adapter.clone()), max_elements, note: None })
 }

@@ -425,12 +425,9 @@ fn a_path_without_weights_is_refused() {
 #[test]
 fn a_header_that_contradicts_itself_is_refused() {
     let one = |rest: &str| format!(r#"{{"a": {{"dtype": "F32", {rest}}}}}"#);
-    let two = |first: &str, second: &str| {
-        format!(
-            r#"{{"a": {{"dtype":"F32","shape":[1],"data_offsets":{first}}}, "b": {{"dtype":"F32","shape":[1],"data_offsets":{second}}}}}"#
-        )
-    };
-    let twice = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#;
+    let scalar = |key: &str, place: &str| format!(r#""{key}":{{"dtype":"F32","shape":[1],"data_offsets":{place}}}"#);
+    let two = |first: &str, second: &str| format!("{{{},{}}}", scalar("a", first), scalar("b", second));
+    let twice = format!("{{{},{}}}", scalar("a", "[0,4]"), scalar("a", "[4,8]"));
     let cases: [(String, usize, &str); 13] = [
         (one(r#""shape": [2], "data_offsets": [0, 4]"#), 4, "contradicts itself"),
         (one(r#""shape": [1], "data_offsets": [4, 0]"#), 4, "contradicts itself"),
@@ -442,7 +439,7 @@ fn a_header_that_contradicts_itself_is_refused() {
         (two("[0,4]", "[0,4]"), 4, "contradicts itself"),
         (two("[0,4]", "[8,12]"), 12, "contradicts itself"),
         (two("[0,4]", "[18446744073709551612,18446744073709551615]"), 8, "contradicts itself"),
-        (twice.to_owned(), 8, "tensor a appears twice"),
+        (twice, 8, "tensor a appears twice"),
         (r#"{"__metadata__": {"format": "pt"}}"#.to_owned(), 0, "holds no tensors"),
         ("[".repeat(50_000), 0, "header is broken"),
     ];

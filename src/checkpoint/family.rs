@@ -109,10 +109,10 @@ pub(super) fn recognise(evidence: &Evidence) -> Result<&'static Family> {
     FAMILIES.iter().find(|family| (family.recognise)(evidence)).ok_or_else(|| {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
         let seen: Vec<&str> = evidence.tensors.keys().take(4).collect();
+        let more = if evidence.tensors.count() > seen.len() { ", ..." } else { "" };
         let reason = format!(
-            "not a Vision Transformer in a layout this tool knows ({}): its {} tensors are named {}, ...",
+            "not a Vision Transformer in a layout this tool knows ({}): its tensors are named {}{more}",
             known.join(", "),
-            evidence.tensors.len(),
             seen.join(", ")
         );
         Error::checkpoint(evidence.tensors.path(), reason)

@@ -45,8 +45,9 @@ fn weights_in(directory: &Path) -> Result<PathBuf> {
         [] => Err(Error::checkpoint(directory, "holds no weights: expected model.safetensors or model_final.pt in it")),
         several => {
             let names: Vec<_> = several.iter().take(4).filter_map(|p| p.file_name()?.to_str()).collect();
-            let reason =
-                format!("holds {} weights files ({}, ...): name the one to open", several.len(), names.join(", "));
+            let more = if several.len() > names.len() { ", ..." } else { "" };
+            let (count, names) = (several.len(), names.join(", "));
+            let reason = format!("holds {count} weights files ({names}{more}): name the one to open");
             Err(Error::checkpoint(directory, reason))
         }
     }

@@ -158,14 +158,9 @@ impl Tensors {
         &self.path
     }
 
-    /// Number of tensors.
-    pub fn len(&self) -> usize {
+    /// Number of tensors, at least one.
+    pub fn count(&self) -> usize {
         self.tensors.len()
-    }
-
-    /// Whether there are no tensors; a file without any does not open.
-    pub fn is_empty(&self) -> bool {
-        self.tensors.is_empty()
     }
 
     /// A tensor by its name in the file.

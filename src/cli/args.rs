@@ -134,7 +134,9 @@ impl LookArgs {
 
 /// `vit-attn train`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: vit-attn train --data photos/ --out my-vit --epochs 30   (photos/cat/1.jpg, photos/dog/2.jpg, ...)")]
+#[command(
+    after_help = "Example: vit-attn train --data photos/ --out my-vit --epochs 30   (photos/cat/1.jpg, photos/dog/2.jpg, ...)"
+)]
 pub struct TrainArgs {
     /// CIFAR-10's binary files, or folders of pictures named after their class
     #[arg(long, value_name = "DIR")]

@@ -37,7 +37,7 @@ pub const MAX_FILE: u64 = 512 << 20;
 pub const MAX_PIXELS: u64 = 128 << 20;
 /// Longest side of a picture that [`load`] decodes, in pixels.
 pub const MAX_SIDE: u32 = 65_535;
-/// Memory that a decoder may take beside the decoded picture, in bytes.
+/// Memory that a decoder may take, as far as it counts it, in bytes.
 pub const MAX_ALLOC: u64 = 512 << 20;
 
 /// A decoded picture as a person would see it: turned upright by its EXIF orientation, without alpha.
@@ -47,7 +47,7 @@ pub struct Picture {
     pub path: PathBuf,
     /// SHA-256 of the file's bytes, in hexadecimal.
     pub sha256: String,
-    /// The pixels, at least one, 8 bits a channel. Alpha is composited on white; a colour profile is ignored, as Pillow does.
+    /// At least one pixel, 8 bits a channel. Alpha is composited on white; colour profiles are ignored, as by Pillow.
     pub pixels: RgbImage,
     /// What a person should know about the reading, one sentence each, such as that a GIF has more frames.
     pub notes: Vec<String>,
@@ -99,9 +99,10 @@ fn recognise(bytes: &[u8]) -> Result<(ImageFormat, &'static str), String> {
     let guess = image::guess_format(bytes).ok();
     FORMATS.into_iter().find(|&(format, _)| Some(format) == guess).ok_or_else(|| {
         let names = FORMATS.map(|(_, name)| name).join(", ");
+        let convert = |other: &str| format!("is of format {other}, not one that is supported ({names})");
         match (guess, bytes.get(4..8)) {
-            (Some(other), _) => format!("is of format {other:?}, which is not supported; convert it to one of {names}"),
-            (None, Some(b"ftyp")) => format!("looks like HEIC or video, not supported; convert it to one of {names}"),
+            (Some(other), _) => convert(&format!("{other:?}")),
+            (None, Some(b"ftyp")) => convert("HEIC or a video's"),
             _ => format!("is not a picture in one of the formats {names}"),
         }
     })
@@ -178,12 +179,11 @@ fn jpeg_has_end(bytes: &[u8]) -> bool {
         rest = match rest.get(at + 1..).unwrap_or_default() {
             [0xd9, ..] => return true,
             [0x01 | 0xd0..=0xd8, tail @ ..] => tail,
-            [_, tail @ ..] => match tail {
-                // The length counts its own two bytes. A thumbnail in a segment has an end marker too: step over it.
-                [high, low, ..] => tail.get(usize::from(u16::from_be_bytes([*high, *low]))..).unwrap_or_default(),
-                _ => return false,
-            },
-            [] => return false,
+            // A segment, which may hold a thumbnail with an end of its own. Its length counts the two bytes it takes.
+            segment @ [_, high, low, ..] => {
+                segment.get(1 + usize::from(u16::from_be_bytes([*high, *low]))..).unwrap_or_default()
+            }
+            _ => return false,
         };
     }
     false
@@ -208,10 +208,10 @@ fn on_white(picture: DynamicImage) -> RgbImage {
     }
     let source = picture.into_rgba8();
     let mut pixels = RgbImage::new(source.width(), source.height());
-    for (pixel, &image::Rgba([r, g, b, alpha])) in pixels.pixels_mut().zip(source.pixels()) {
-        let blend =
-            |value: u8| ((u32::from(value) * u32::from(alpha) + 255 * u32::from(255 - alpha) + 127) / 255) as u8;
-        pixel.0 = [r, g, b].map(blend);
+    for (pixel, source) in pixels.pixels_mut().zip(source.pixels()) {
+        let [r, g, b, alpha] = source.0;
+        let alpha = u32::from(alpha);
+        pixel.0 = [r, g, b].map(|value| ((u32::from(value) * alpha + 255 * (255 - alpha) + 127) / 255) as u8);
     }
     pixels
 }

@@ -35,7 +35,7 @@ pub enum Resize {
         /// Width.
         cols: usize,
     },
-    /// The shorter edge to this length and the longer one in proportion, rounded down, as torchvision and transformers do.
+    /// The shorter edge to this length and the longer one in proportion, rounded down, as torchvision does.
     ShortestEdge(usize),
 }
 

@@ -128,9 +128,8 @@ struct Metrics<'a> {
 /// The checkpoint, its metrics and curve, and the run to resume, which comes last: it stands for the rest.
 fn files(trainer: &Trainer, split: &Split) -> anyhow::Result<Vec<Artifact>> {
     let weights = trainer.weights()?;
-    let mut files = checkpoint::save_book(trainer.config(), &split.classes, |name| {
-        weights.get(name).cloned().unwrap_or_default()
-    })?;
+    let mut files =
+        checkpoint::save_book(trainer.config(), &split.classes, |name| weights.get(name).cloned().unwrap_or_default())?;
     let metrics = Metrics {
         plan: &trainer.plan,
         train_pictures: split.train.len(),
