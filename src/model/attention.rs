@@ -96,10 +96,11 @@ impl Attention {
     /// `[batch, tokens, width]` to three times `[batch, heads, tokens, width / heads]`
     fn project(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
         let [batch, tokens, width] = x.dims();
-        let head_width = width / self.heads;
-        let split = |part: Tensor<3>| part.reshape([batch, tokens, self.heads, head_width]).swap_dims(1, 2);
-        let qkv = self.qkv.forward(x);
-        [0, 1, 2].map(|part| split(qkv.clone().narrow(2, part * width, width)))
+        let heads = self.heads;
+        let qkv = self.qkv.forward(x).reshape([batch, tokens, 3 * heads, width / heads]);
+        // Views all the way: products take strided matrices as they are.
+        let qkv = qkv.swap_dims(1, 2);
+        [0, 1, 2].map(|part| qkv.clone().narrow(1, part * heads, heads))
     }
 
     /// Heads side by side again, mixed by the output projection.

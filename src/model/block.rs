@@ -3,13 +3,10 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{
-        Tensor,
-        activation::{gelu, sigmoid},
-    },
+    tensor::{Tensor, activation::sigmoid},
 };
 
-use super::{Activation, Attention, Norm, Parameters, Queries, ViTConfig, Weights, kernels::gelu_tanh};
+use super::{Activation, Attention, Norm, Parameters, Queries, ViTConfig, Weights, kernels};
 use crate::error::Result;
 
 /// A pre-norm block: `x + attention(norm(x))`, then `x + mlp(norm(x))`.
@@ -76,8 +73,8 @@ impl Mlp {
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let hidden = self.fc1.forward(x);
         let hidden = match self.activation {
-            Activation::GeluErf => gelu(hidden),
-            Activation::GeluTanh => gelu_tanh(hidden),
+            Activation::GeluErf => kernels::gelu(hidden),
+            Activation::GeluTanh => kernels::gelu_tanh(hidden),
             Activation::QuickGelu => hidden.clone() * sigmoid(hidden * 1.702),
         };
         self.fc2.forward(hidden)

@@ -1,5 +1,5 @@
-//! Three operations that burn composes from many passes over memory when it differentiates, each with its own gradient
-//! and, on the flex backend, in one pass: softmax over the keys, layer norm, and GELU by its tanh approximation.
+//! Operations that burn composes from many passes over memory, or from slow steps, done in one pass on the flex backend,
+//! with gradients of their own: softmax over the keys, layer norm, and both kinds of GELU.
 //!
 //! Other backends run burn's own operations forward and short compositions backward.
 
@@ -41,6 +41,11 @@ pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as Kernels>::tanh_gelu(x.into_dispatch()))
 }
 
+/// GELU by the error function, `x/2 (1 + erf(x/√2))`.
+pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as Kernels>::erf_gelu(x.into_dispatch()))
+}
+
 /// The operations; the defaults are burn's own.
 #[backend_extension(Cube, Flex, NdArray, Autodiff)]
 trait Kernels: Backend {
@@ -60,6 +65,11 @@ trait Kernels: Backend {
 
     fn tanh_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::float_mul(x.clone(), composed_gate::<Self>(x))
+    }
+
+    // Its gradient is burn's own.
+    fn erf_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::gelu(x)
     }
 }
 
@@ -146,6 +156,10 @@ impl Kernels for Flex {
 
     fn tanh_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         fused::gelu_tanh(x)
+    }
+
+    fn erf_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        fused::gelu(x)
     }
 }
 
