@@ -64,6 +64,14 @@ pub enum Error {
         /// What was found, and what would be right.
         reason: String,
     },
+    /// Attention of another program that cannot be read or does not fit the model.
+    #[error("{}: {reason}", path.display())]
+    Reference {
+        /// The file.
+        path: PathBuf,
+        /// What was found, and what would be right.
+        reason: String,
+    },
     /// Numbers that went wrong: a loss or an attention row that is not finite.
     #[error("{0}")]
     Numbers(String),
@@ -101,5 +109,10 @@ impl Error {
     /// Training data that cannot be used, with the reason.
     pub fn data(path: &Path, reason: impl Into<String>) -> Self {
         Self::Data { path: path.to_owned(), reason: reason.into() }
+    }
+
+    /// A reference that cannot be used, with the reason.
+    pub fn reference(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Reference { path: path.to_owned(), reason: reason.into() }
     }
 }

@@ -27,6 +27,10 @@ pub mod inspect;
 
 pub mod map;
 
+pub mod reference;
+
+pub mod compare;
+
 pub mod views;
 
 pub mod render;

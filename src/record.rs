@@ -31,6 +31,12 @@ impl TokenLayout {
     pub fn patch(&self, row: usize, col: usize) -> usize {
         self.prefix.len() + row * self.grid.1 + col
     }
+
+    /// A token in words: `CLS`, or `patch 3,5` for the one in row 3, column 5.
+    pub fn name(&self, token: usize) -> String {
+        let (cols, place) = (self.grid.1.max(1), token.saturating_sub(self.prefix.len()));
+        self.prefix.get(token).cloned().unwrap_or_else(|| format!("patch {},{}", place / cols, place % cols))
+    }
 }
 
 /// Attention of one layer for one picture: rows are queries, each row over all keys sums to one.

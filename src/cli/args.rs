@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     device::Choice,
+    model::Size,
     render::{
         Format, Style,
         colormap::Colormap,
@@ -34,6 +35,10 @@ pub struct Cli {
 pub enum Command {
     /// Write each head's attention on a picture as heatmaps
     Run(Box<RunArgs>),
+    /// Hold backends, models or another program's attention against each other on a picture
+    Compare(Box<CompareArgs>),
+    /// Measure load time, speed and memory
+    Bench(Box<BenchArgs>),
     /// Train the book's model on pictures of your own or on CIFAR-10
     Train(Box<TrainArgs>),
     /// List the backends and graphics adapters, and what `auto` takes
@@ -102,7 +107,7 @@ pub struct RunArgs {
 /// How the maps are coloured.
 #[derive(Debug, Clone, Args)]
 pub struct LookArgs {
-    /// viridis, magma, inferno, plasma, cividis, turbo or gray
+    /// viridis, magma, inferno, plasma, cividis, turbo, gray or blue-red
     #[arg(long, value_name = "NAME", default_value_t = Colormap::default())]
     pub colormap: Colormap,
     /// Colours span each map, each layer, all maps, or MIN,MAX
@@ -114,6 +119,92 @@ pub struct LookArgs {
     /// nearest shows the true patches; bilinear smooths between them
     #[arg(long, value_name = "HOW", default_value_t = Upsample::default())]
     pub upsample: Upsample,
+}
+
+/// Where to compute, one after the other.
+#[derive(Debug, Clone, Args)]
+pub struct PlacesArgs {
+    /// wgpu (GPU), flex or ndarray (CPU), separated by commas [default: all that run here]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub backends: Vec<Choice>,
+    /// Adapter number for wgpu, as `vit-attn devices` lists them
+    #[arg(long, value_name = "N")]
+    pub device: Option<usize>,
+}
+
+/// `vit-attn compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: vit-attn compare photo.jpg --backends flex,wgpu -o differences\n\
+                  Exit code 1: a difference is beyond the tolerance")]
+pub struct CompareArgs {
+    /// The picture
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// Checkpoint directory or file; without it, the built-in model
+    #[arg(short, long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// Where to compute
+    #[command(flatten)]
+    pub places: PlacesArgs,
+    /// Attention from another program: .safetensors as `run` writes it, or .npy of [layers, heads, N, N]
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<PathBuf>,
+    /// Two checkpoints to hold against each other, on one backend
+    #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with_all = ["model", "reference"])]
+    pub models: Vec<PathBuf>,
+    /// Whose attention the maps of two models show, as in `run` [default: cls, or mean without a CLS token]
+    #[arg(long, requires = "models", conflicts_with_all = ["model", "reference"])]
+    pub view: Option<View>,
+    /// Layers, such as 0,3-5,-1, all or last [default: all, or those of the reference]
+    #[arg(long, value_name = "PICKS", allow_hyphen_values = true)]
+    pub layers: Option<Picks>,
+    /// Largest difference of a weight that passes [default: 1e-4, or none for two models]
+    #[arg(long, value_name = "T", value_parser = tolerance)]
+    pub tolerance: Option<f64>,
+    /// Directory for pictures of the differences
+    #[arg(short, long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write over an earlier run
+    #[arg(long, requires = "out")]
+    pub force: bool,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| "expected a number from 0 up, such as 1e-4".to_owned())
+}
+
+/// `vit-attn bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: vit-attn bench --synthetic b16 --backends flex,ndarray --batch 1,8")]
+pub struct BenchArgs {
+    /// A picture; without it, made-up pixels
+    #[arg(value_name = "IMAGE")]
+    pub image: Option<PathBuf>,
+    /// Checkpoint directory or file; without it, the built-in model
+    #[arg(short, long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// Random weights instead: s16, b16, l14 (ViT at 224 x 224) or book
+    #[arg(long, value_name = "SIZE", conflicts_with = "model")]
+    pub synthetic: Option<Size>,
+    /// Side of the model's picture in pixels, with --synthetic
+    #[arg(long, value_name = "PIXELS", requires = "synthetic")]
+    pub size: Option<usize>,
+    /// Where to compute
+    #[command(flatten)]
+    pub places: PlacesArgs,
+    /// Pictures at a time, separated by commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: Vec<u32>,
+    /// Timed runs of each
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `vit-attn devices`.

@@ -42,6 +42,8 @@ pub fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => commands::run::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
         Command::Train(args) => commands::train::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Completions { shell } => {

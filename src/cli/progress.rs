@@ -2,10 +2,17 @@
 
 use std::{
     io::{self, IsTerminal as _},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::device::Backend;
 
 /// How long a job may take before it gets a bar.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -52,4 +59,29 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Whether a model has run on the GPU in this process.
+static GPU_USED: AtomicBool = AtomicBool::new(false);
+
+/// Runs a model. The first time on a GPU its kernels are compiled; if that keeps a person waiting, they are told.
+pub fn run_on<T>(backend: Backend, work: impl FnOnce() -> T) -> T {
+    if backend != Backend::Wgpu || GPU_USED.swap(true, Ordering::Relaxed) {
+        return work();
+    }
+    let started = Instant::now();
+    let (done, waiting) = mpsc::channel::<()>();
+    let teller = thread::spawn(move || {
+        let late = waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+        if late {
+            eprintln!("vit-attn: compiling kernels for the GPU, which the first run in a process needs ...");
+        }
+        late
+    });
+    let result = work();
+    drop(done);
+    if teller.join().unwrap_or(false) {
+        eprintln!("vit-attn: the first run, with its kernels compiled, took {:.1} s", started.elapsed().as_secs_f64());
+    }
+    result
 }

@@ -1,5 +1,7 @@
 //! What real Vision Transformers vary, as one plain struct.
 
+use crate::record::TokenLayout;
+
 /// The MLP's nonlinearity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -94,6 +96,13 @@ impl ViTConfig {
     /// Number of tokens: prefix and patches.
     pub fn tokens(&self) -> usize {
         self.prefix_tokens() + self.grid().0 * self.grid().1
+    }
+
+    /// Which token is what.
+    pub fn layout(&self) -> TokenLayout {
+        let cls = self.cls_token.then(|| "CLS".to_owned());
+        let registers = (0..self.registers).map(|i| format!("REG{i}"));
+        TokenLayout { prefix: cls.into_iter().chain(registers).collect(), grid: self.grid() }
     }
 
     /// Every learned tensor of the model, in the order of the data flow.

@@ -9,6 +9,7 @@ pub mod init;
 pub mod kernels;
 pub mod norm;
 pub mod parameters;
+pub mod sizes;
 pub mod vit;
 
 pub use attention::{Attention, Queries, Weights};
@@ -16,4 +17,5 @@ pub use block::{Block, Mlp};
 pub use config::{Activation, Parameter, ViTConfig};
 pub use norm::Norm;
 pub use parameters::Parameters;
+pub use sizes::Size;
 pub use vit::{Forward, Output, ViT};

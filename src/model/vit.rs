@@ -78,9 +78,7 @@ impl ViT {
 
     /// Which token is what.
     pub fn layout(&self) -> TokenLayout {
-        let cls = self.config.cls_token.then(|| "CLS".to_owned());
-        let registers = (0..self.config.registers).map(|i| format!("REG{i}"));
-        TokenLayout { prefix: cls.into_iter().chain(registers).collect(), grid: self.config.grid() }
+        self.config.layout()
     }
 
     /// Runs the model; `observe` gets each layer's attention as soon as the layer is enqueued.

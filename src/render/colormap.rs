@@ -20,6 +20,8 @@ pub enum Colormap {
     Turbo,
     /// Black to white.
     Gray,
+    /// Blue, pale gray, red: for values on both sides of zero.
+    BlueRed,
 }
 
 impl Colormap {
@@ -32,6 +34,7 @@ impl Colormap {
         ("cividis", Self::Cividis),
         ("turbo", Self::Turbo),
         ("gray", Self::Gray),
+        ("blue-red", Self::BlueRed),
     ];
 
     /// The colour at `place`, 0 to 1.
@@ -43,6 +46,10 @@ impl Colormap {
             Self::Plasma => colorous::PLASMA,
             Self::Cividis => colorous::CIVIDIS,
             Self::Turbo => colorous::TURBO,
+            Self::BlueRed => {
+                let colour = colorous::RED_BLUE.eval_continuous(1.0 - place);
+                return Rgb([colour.r, colour.g, colour.b]);
+            }
             Self::Gray => return Rgb([(place * 255.0).round() as u8; 3]),
         };
         let colour = gradient.eval_continuous(place);

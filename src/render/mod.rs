@@ -1,10 +1,12 @@
 //! Maps in, bytes out: heat maps, the contact sheet, overlays and raw numbers.
 //!
-//! Every output is a file of this directory: [`heatmap`], [`sheet`], [`overlay`], [`input`], [`npy`], [`tensors`].
+//! Every output is a file of this directory: [`heatmap`], [`sheet`], [`overlay`], [`input`], [`npy`], [`tensors`],
+//! [`difference`].
 //! [`colormap`] and [`scale`] decide how a value becomes a colour; [`draw`], [`text`] and [`numbers`] are the pens and
 //! know nothing of attention.
 
 pub mod colormap;
+pub mod difference;
 pub mod draw;
 pub mod heatmap;
 pub mod input;

@@ -12,7 +12,11 @@ use anyhow::{anyhow, bail};
 
 use crate::{
     checkpoint::{self, Checkpoint},
-    cli::{args::RunArgs, output, progress::Progress},
+    cli::{
+        args::RunArgs,
+        output,
+        progress::{self, Progress},
+    },
     device::{self, Opened},
     inspect::{self, Seen, Wanted},
     map::{Artifact, MapSet},
@@ -133,7 +137,9 @@ impl Session {
         let whole = args.format.contains(&Format::Safetensors);
         let queries = if whole { Queries::All } else { Queries::Rows(view.queries.clone()) };
         let wanted = Wanted { layers: self.layers.clone(), queries };
-        let seen = inspect::inspect(&self.model, &self.opened, &input.pixels, &wanted, || progress.step())?;
+        let seen = progress::run_on(self.opened.backend, || {
+            inspect::inspect(&self.model, &self.opened, &input.pixels, &wanted, || progress.step())
+        })?;
         clock.stage("forward pass");
 
         let record = seen.attention.first().ok_or_else(|| anyhow!("the model saw no picture"))?;

@@ -1,0 +1,59 @@
+//! What several subcommands do first.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::{
+    checkpoint::{self, Checkpoint},
+    cli::args::PlacesArgs,
+    device::{self, BACKENDS, Backend, Choice, Opened},
+    error::{Error, Result},
+};
+
+/// The checkpoint at `path`, or the built-in one, with its name.
+pub fn open_model(path: Option<&Path>) -> Result<(String, Checkpoint)> {
+    let checkpoint = path.map_or_else(checkpoint::built_in, Checkpoint::open)?;
+    if !checkpoint.unused.is_empty() {
+        eprintln!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", "));
+    }
+    Ok((path.map_or_else(|| "built-in".to_owned(), |path| path.display().to_string()), checkpoint))
+}
+
+/// A backend that cannot run here.
+#[derive(Debug, Serialize)]
+pub struct Unavailable {
+    /// Its name.
+    pub backend: String,
+    /// Why, in one sentence.
+    pub reason: String,
+}
+
+impl Unavailable {
+    /// A backend that failed with `error`, which is told.
+    pub fn tell(backend: impl ToString, error: &Error) -> Self {
+        eprintln!("vit-attn: left out: {error}");
+        Self { backend: backend.to_string(), reason: error.to_string() }
+    }
+}
+
+/// Opens one of several backends: the adapter's number is not for those on the CPU.
+pub fn open_backend(choice: Choice, adapter: Option<usize>) -> Result<Opened> {
+    let cpu = matches!(choice, Choice::Only(backend) if backend != Backend::Wgpu);
+    device::open(choice, if cpu { None } else { adapter })
+}
+
+/// Opens the backends asked for, or all; tells of those that cannot run here.
+pub fn open_backends(places: &PlacesArgs) -> Result<(Vec<Opened>, Vec<Unavailable>)> {
+    let every = || BACKENDS.iter().map(|(backend, ..)| Choice::Only(*backend)).collect();
+    let choices: Vec<Choice> = if places.backends.is_empty() { every() } else { places.backends.clone() };
+    let (mut opened, mut unavailable) = (Vec::new(), Vec::new());
+    for choice in choices {
+        match open_backend(choice, places.device) {
+            Ok(backend) => opened.push(backend),
+            Err(error @ Error::Selection { .. }) => return Err(error),
+            Err(error) => unavailable.push(Unavailable::tell(choice, &error)),
+        }
+    }
+    Ok((opened, unavailable))
+}
