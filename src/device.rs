@@ -98,7 +98,7 @@ pub struct Opened {
     pub device: Device,
     /// The adapter, on wgpu.
     pub adapter: Option<Adapter>,
-    /// Most elements of one f32 tensor that the device can hold.
+    /// Most elements of one f32 tensor that the device can or should hold.
     pub max_elements: usize,
     /// Why `auto` settled on this, where that is worth a line.
     pub note: Option<String>,
@@ -210,13 +210,17 @@ pub fn open(choice: Choice, index: Option<usize>) -> Result<Opened> {
     }
 }
 
+/// Most elements of a tensor of scores on the CPU, 1 GiB: more tokens than any usual model has are attended in blocks,
+/// so that they take time but not all of the memory.
+const CPU_ELEMENTS: usize = 1 << 28;
+
 const NO_GPU: &str = "no GPU found, so using the CPU (flex)";
 
 fn cpu(backend: Backend, note: Option<String>) -> Opened {
     // burn's ndarray backend is deprecated in favour of flex; it stays for those who compare backends.
     #[allow(deprecated)]
     let device = if backend == Backend::NdArray { Device::ndarray() } else { Device::flex() };
-    Opened { backend, device, adapter: None, max_elements: usize::MAX, note }
+    Opened { backend, device, adapter: None, max_elements: CPU_ELEMENTS, note }
 }
 
 /// wgpu devices that this process has opened: burn refuses to open one twice.

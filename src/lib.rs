@@ -10,9 +10,13 @@
 //! One direction; no stage calls back. After [`record::AttentionRecord`] no burn type exists, and before [`cli`]
 //! nothing writes, prints or exits.
 
+// Plain data that the stages hand on.
 pub mod error;
+pub mod map;
+pub mod record;
 pub mod select;
 
+// The stages; each uses only what stands above it.
 pub mod picture;
 
 pub mod device;
@@ -21,11 +25,7 @@ pub mod model;
 
 pub mod checkpoint;
 
-pub mod record;
-
 pub mod inspect;
-
-pub mod map;
 
 pub mod reference;
 

@@ -39,9 +39,9 @@ pub enum Command {
     Compare(Box<CompareArgs>),
     /// Measure load time, speed and memory
     Bench(Box<BenchArgs>),
-    /// Train the book's model on pictures of your own or on CIFAR-10
+    /// Train a small Vision Transformer on pictures of your own or on CIFAR-10
     Train(Box<TrainArgs>),
-    /// List the backends and graphics adapters, and what `auto` takes
+    /// List the backends and graphics adapters, and which of them `auto` takes
     Devices(DevicesArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example: vit-attn completions bash > ~/.local/share/bash-completion/completions/vit-attn")]
@@ -54,10 +54,10 @@ pub enum Command {
 /// Where to compute.
 #[derive(Debug, Clone, Args)]
 pub struct DeviceArgs {
-    /// auto, wgpu (GPU), flex or ndarray (CPU)
+    /// auto, wgpu (GPU), flex or ndarray (both CPU)
     #[arg(long, value_name = "NAME", default_value_t = Choice::Auto)]
     pub backend: Choice,
-    /// Adapter number, as `vit-attn devices` lists them
+    /// Graphics adapter by number, as `vit-attn devices` lists them
     #[arg(long, value_name = "N")]
     pub device: Option<usize>,
 }
@@ -66,19 +66,20 @@ pub struct DeviceArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: vit-attn run photo.jpg --view at=120,80 --layers 0,-1 --overlay -o maps")]
 pub struct RunArgs {
-    /// Pictures: PNG, JPEG, WebP, GIF, BMP, TIFF; transparency is put on white
+    /// Pictures (PNG, JPEG, WebP, GIF, BMP or TIFF); transparent parts are put on white
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Checkpoint directory or file; without it, the built-in model
+    /// Model: a checkpoint directory or file [default: the built-in model]
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
-    /// Output directory [default: <IMAGE stem>-attention]
+    /// Output directory; several pictures get one each in it [default: photo-attention for photo.jpg]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Whose attention: cls, mean, patch=ROW,COL or at=X,Y [default: cls, or mean without a CLS token]
+    /// Whose attention: cls, mean (of all patches), patch=ROW,COL (from 0) or at=X,Y (pixels of the
+    /// picture) [default: cls, or mean without a CLS token]
     #[arg(long)]
     pub view: Option<View>,
-    /// Layers, such as 0,3-5,-1, all or last
+    /// Layers, counted from 0, such as 0,3-5,-1, all or last
     #[arg(long, value_name = "PICKS", default_value_t = Picks::last(), allow_hyphen_values = true)]
     pub layers: Picks,
     /// Heads, picked the same way
@@ -87,7 +88,8 @@ pub struct RunArgs {
     /// Also draw each map over the original picture
     #[arg(long)]
     pub overlay: bool,
-    /// Files to write: png, npy, safetensors (repeat or separate by commas)
+    /// What to write, with commas between: png (heatmaps), npy (their weights), safetensors (whole
+    /// attention matrices)
     #[arg(short, long, value_delimiter = ',', default_value = "png")]
     pub format: Vec<Format>,
     /// How the maps are coloured
@@ -99,7 +101,7 @@ pub struct RunArgs {
     /// Write over the maps of an earlier run
     #[arg(long)]
     pub force: bool,
-    /// Print the manifest instead of the paths written
+    /// Print the manifest instead of the paths of the files
     #[arg(long)]
     pub json: bool,
 }
@@ -110,13 +112,13 @@ pub struct LookArgs {
     /// viridis, magma, inferno, plasma, cividis, turbo, gray or blue-red
     #[arg(long, value_name = "NAME", default_value_t = Colormap::default())]
     pub colormap: Colormap,
-    /// Colours span each map, each layer, all maps, or MIN,MAX
+    /// What shares a colour scale: each map alone, a layer, all maps, or MIN,MAX for a fixed one
     #[arg(long, default_value_t = Scale::default(), allow_hyphen_values = true)]
     pub scale: Scale,
-    /// Percentiles of the values that the scale spans, such as 2,98
+    /// Percentiles of the weights at which the colour scale ends, such as 2,98
     #[arg(long, value_name = "LO,HI", default_value_t = Clip::default())]
     pub clip: Clip,
-    /// nearest shows the true patches; bilinear smooths between them
+    /// nearest (shows the true patches) or bilinear (smooths between them)
     #[arg(long, value_name = "HOW", default_value_t = Upsample::default())]
     pub upsample: Upsample,
 }
@@ -226,28 +228,29 @@ impl LookArgs {
 /// `vit-attn train`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: vit-attn train --data photos/ --out my-vit --epochs 30   (photos/cat/1.jpg, photos/dog/2.jpg, ...)"
+    after_help = "Example: vit-attn train --data photos --out my-vit --epochs 30\n         (with photos/cat/1.jpg, photos/dog/2.jpg, ...)"
 )]
 pub struct TrainArgs {
-    /// CIFAR-10's binary files, or folders of pictures named after their class
+    /// Folders of pictures named after their class, or CIFAR-10's binary files
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
     /// Output directory: a checkpoint for `run --model`
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
     /// Go on with the run in the output directory, under its own settings
-    #[arg(long)]
+    // `PlanArgs` is clap's name for all options of that struct.
+    #[arg(long, conflicts_with_all = ["PlanArgs", "validation_share"])]
     pub resume: bool,
     /// How to train
     #[command(flatten)]
     pub plan: PlanArgs,
-    /// Share of the pictures held out, if the data has no test part
+    /// Share of the pictures to hold out, if the data has no test part
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     pub validation_share: f32,
     /// Where to compute
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Start over where an earlier run was
+    /// Start over in place of an earlier run
     #[arg(long, conflicts_with = "resume")]
     pub force: bool,
 }
@@ -258,7 +261,7 @@ pub struct PlanArgs {
     /// Passes over the training pictures
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub epochs: u32,
-    /// Pictures of a step
+    /// Pictures per step
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch_size: u32,
     /// Highest learning rate
@@ -273,7 +276,7 @@ pub struct PlanArgs {
     /// Share of each target spread over all classes
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     pub label_smoothing: f32,
-    /// Pixels that a picture is shifted by, at most
+    /// Shift pictures at random by up to this many pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 2)]
     pub crop_padding: u32,
     /// Do not mirror pictures at random
@@ -282,19 +285,19 @@ pub struct PlanArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Values of a token
+    /// Numbers per token
     #[arg(long, value_name = "N", default_value_t = 48)]
     pub width: usize,
-    /// Blocks
+    /// Number of blocks, which are the layers
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub depth: usize,
-    /// Attention heads of a block
+    /// Attention heads per block
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub heads: usize,
     /// Side of a patch in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 4)]
     pub patch: usize,
-    /// Side of the model's picture in pixels
+    /// Side of the picture that the model sees, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 32)]
     pub image_size: usize,
 }

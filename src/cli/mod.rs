@@ -4,16 +4,14 @@ mod args;
 mod commands;
 mod output;
 mod progress;
+mod talk;
 
-use std::{
-    io::{self, Write as _},
-    panic,
-    process::ExitCode,
-};
+use std::{panic, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser as _};
 
 use args::{Cli, Command};
+use talk::say;
 
 /// Exit code where some input failed and the others were written.
 const FAILED: u8 = 1;
@@ -27,13 +25,14 @@ pub fn main() -> ExitCode {
     panic::set_hook(Box::new(|_| {}));
     match panic::catch_unwind(|| dispatch(cli.command)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Ok(Err(error)) => report(&error),
         Err(cause) => {
             let text = cause.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("unknown cause");
             let line = text.lines().next().unwrap_or_default();
-            eprintln!("vit-attn: error: stopped unexpectedly ({line}); try another --backend, and please report it");
+            say(format_args!(
+                "vit-attn: error: stopped unexpectedly ({line}); try another --backend, and please report it"
+            ));
             ExitCode::from(FAILED)
         }
     }
@@ -49,18 +48,14 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "vit-attn", &mut script);
-            Ok(io::stdout().write_all(&script)?)
+            Ok(talk::hand_out(&script)?)
         }
     }
 }
 
 /// Says what went wrong in one line, and picks the exit code.
 fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("vit-attn: error: {error:#}");
+    say(format_args!("vit-attn: error: {error:#}"));
     let usage = matches!(error.downcast_ref(), Some(crate::error::Error::Selection { .. }));
     ExitCode::from(if usage { USAGE } else { FAILED })
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -2,9 +2,11 @@
 
 use std::{
     fs,
-    io::{self, Write as _},
+    io::{self, ErrorKind, Write as _},
     path::{Path, PathBuf},
 };
+
+use tempfile::NamedTempFile;
 
 use crate::{
     error::{Error, Result},
@@ -29,29 +31,52 @@ pub fn check(directory: &Path, force: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes artifacts into a directory, which is made if need be.
+/// Makes a directory and finds out whether files can be written into it.
+///
+/// # Errors
+/// [`Error::Output`] naming the directory.
+pub fn prepare(directory: &Path) -> Result<()> {
+    let fail = |what| move |error| Error::output(directory, format!("{what}: {error}"));
+    fs::create_dir_all(directory).map_err(fail("the directory cannot be made"))?;
+    temporary(directory).map(drop).map_err(fail("no file can be written into this directory"))
+}
+
+/// Takes the mark of a finished run away, before its files are written over.
+///
+/// # Errors
+/// [`Error::Output`] naming the manifest.
+pub fn unmark(directory: &Path) -> Result<()> {
+    let manifest = directory.join(MANIFEST);
+    match fs::remove_file(&manifest) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::output(&manifest, format!("cannot be replaced: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes an artifact into a directory that was [prepared](prepare).
 ///
 /// # Errors
 /// [`Error::Output`] naming the file that could not be written.
-pub fn write(directory: &Path, artifacts: &[Artifact]) -> Result<Vec<PathBuf>> {
-    fs::create_dir_all(directory).map_err(|error| Error::output(directory, format!("cannot be made: {error}")))?;
-    let write = |artifact: &Artifact| {
-        let path = directory.join(&artifact.name);
-        write_file(directory, &path, &artifact.bytes)
-            .map_err(|error| Error::output(&path, format!("cannot be written: {error}")))?;
-        Ok(path)
-    };
-    artifacts.iter().map(write).collect()
+pub fn write(directory: &Path, artifact: &Artifact) -> Result<PathBuf> {
+    let path = directory.join(&artifact.name);
+    let written = temporary(directory).and_then(|mut file| {
+        file.write_all(&artifact.bytes)?;
+        Ok(file.persist(&path)?)
+    });
+    match written {
+        Ok(_) => Ok(path),
+        Err(error) => Err(Error::output(&path, format!("cannot be written: {error}"))),
+    }
 }
 
-fn write_file(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// A file of a name that nobody has, which is removed when it is dropped.
+fn temporary(directory: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".vit-attn-");
     // A temporary file is private by default; the finished one should be readable as the user's umask says.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(directory)?;
-    file.write_all(bytes)?;
-    file.persist(path)?;
-    Ok(())
+    builder.tempfile_in(directory)
 }

@@ -1,6 +1,7 @@
 //! The one place for progress bars.
 
 use std::{
+    env,
     io::{self, IsTerminal as _},
     sync::{
         atomic::{AtomicBool, Ordering},
@@ -17,7 +18,7 @@ use crate::device::Backend;
 /// How long a job may take before it gets a bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A bar on stderr that appears only for jobs of more than half a second, and only on a terminal.
+/// A bar on stderr that appears only for jobs of more than half a second, and only on a terminal without `NO_COLOR`.
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,
@@ -35,24 +36,45 @@ impl Progress {
         Self { bar, started: Instant::now(), shown: false }
     }
 
-    /// Starts further on.
-    pub fn set(&mut self, position: u64) {
-        self.bar.set_position(position);
+    /// Makes the bar longer by `steps`.
+    pub fn extend(&mut self, steps: u64) {
+        self.bar.inc_length(steps);
     }
 
     /// Changes the words before the bar.
-    pub fn say(&mut self, what: &str) {
+    pub fn describe(&mut self, what: &str) {
         self.bar.set_message(what.to_owned());
     }
 
     /// One step further.
     pub fn step(&mut self) {
         self.bar.inc(1);
-        if !self.shown && self.started.elapsed() > PATIENCE && io::stderr().is_terminal() {
+        self.show();
+    }
+
+    /// At step `done` of `all`.
+    pub fn reach(&mut self, done: usize, all: usize) {
+        self.bar.set_length(all as u64);
+        self.bar.set_position(done as u64);
+        self.show();
+    }
+
+    fn show(&mut self) {
+        if !self.shown && self.started.elapsed() > PATIENCE && is_wanted() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             self.shown = true;
         }
     }
+
+    /// Takes the bar away while `body` writes to the terminal.
+    pub fn pause<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.bar.suspend(body)
+    }
+}
+
+/// Whether stderr is a terminal of somebody who has not asked for plain text (no-color.org).
+fn is_wanted() -> bool {
+    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 impl Drop for Progress {

@@ -44,6 +44,14 @@ pub struct Plan {
     pub augment: Augment,
     /// Seed of the weights, the order and the augmentation.
     pub seed: u64,
+    /// Share of the pictures held out where the data has no test part.
+    #[serde(default = "usual_share")]
+    pub validation_share: f32,
+}
+
+/// The share of runs that were saved before it was written down.
+fn usual_share() -> f32 {
+    0.1
 }
 
 /// What one epoch came to.
@@ -163,28 +171,35 @@ impl Trainer {
         let loss = cross_entropy(logits.clone(), &batch.labels, self.plan.label_smoothing);
         let mut gradients = loss.backward();
         let result = tally(&logits.inner(), &loss.inner(), &batch.labels)?;
-        if !result.loss.is_finite() {
-            return Err(Error::Numbers(format!(
-                "the loss is no longer a number at epoch {}, step {}; the last checkpoint is kept: train again with a \
-                 lower --learning-rate or a longer --warmup",
-                self.history.len() + 1,
-                self.step + 1
-            )));
-        }
+        self.check(result, "loss")?;
         self.model = self.optimizer.step(self.model.clone(), &mut gradients, rate);
         self.tally.add(result);
         self.step += 1;
         Ok(())
     }
 
+    /// Refuses a loss that is no number, before a model of no use is saved over a good one.
+    fn check(&self, result: Tally, loss: &str) -> Result<()> {
+        if result.loss.is_finite() {
+            return Ok(());
+        }
+        Err(Error::Numbers(format!(
+            "the {loss} is no longer a number at epoch {}, step {}; what was saved before is kept: train again with a \
+             lower --learning-rate or a longer --warmup",
+            self.history.len() + 1,
+            self.step + 1
+        )))
+    }
+
     /// Ends the epoch: judges the model on the held-out pictures, `progress` being called after each batch.
     ///
     /// # Errors
-    /// [`Error::Numbers`] if the device fails.
+    /// [`Error::Numbers`] if the device fails, or with advice, if the loss is no longer finite.
     pub fn finish_epoch(&mut self, train: &Dataset, held_out: &Dataset, progress: impl FnMut()) -> Result<EpochResult> {
         self.step = self.step.saturating_sub(1);
         let learning_rate = self.learning_rate(self.steps(train));
         let judged = evaluate(&self.model.valid(), held_out, &self.device.clone().inner(), progress)?;
+        self.check(judged, "loss on the held-out pictures")?;
         let result = EpochResult {
             epoch: self.history.len() + 1,
             train_loss: self.tally.mean_loss(),
@@ -210,6 +225,9 @@ impl Trainer {
 /// Pictures of a batch when a model is only judged.
 const JUDGED: usize = 250;
 
+/// Most elements of a tensor of attention scores, 128 MiB: the largest that every GPU can bind.
+const MAX_SCORES: usize = 1 << 25;
+
 /// Judges a model on every picture of a data set.
 ///
 /// # Errors
@@ -234,7 +252,7 @@ fn logits(model: &ViT, batch: &Batch, device: &Device) -> Result<Tensor<2>> {
     let (rows, cols) = config.image_size;
     let shape = [batch.labels.len(), config.channels, rows, cols];
     let pixels = Tensor::from_data(TensorData::new(batch.pixels.clone(), shape), device);
-    let forward = Forward { queries: &|_| Queries::None, layers: config.depth, max_scores: usize::MAX };
+    let forward = Forward { queries: &|_| Queries::None, layers: config.depth, max_scores: MAX_SCORES };
     let output = model.forward(pixels, &forward, |_, _| Ok(()))?;
     output.logits.ok_or_else(|| Error::Numbers("a model without classes cannot be trained".to_owned()))
 }

@@ -44,11 +44,17 @@ impl FromStr for View {
             None if text == "cls" => Some(Self::Cls),
             None if text == "mean" => Some(Self::Mean),
             Some(("patch", at)) => pair(at).map(|(row, col)| Self::Patch(row, col)),
-            Some(("at", at)) => pair(at).map(|(x, y)| Self::At(x, y)),
+            Some(("at", at)) => pair(at).map(|(x, y)| Self::At(thousandths(x), thousandths(y))),
             _ => None,
         };
+        let view = view.filter(|view| !matches!(view, Self::At(x, y) if !(x.is_finite() && y.is_finite())));
         view.ok_or_else(|| format!("expected one of {}", VIEWS.map(|(typed, _)| typed).join(", ")))
     }
+}
+
+/// A coordinate as exact as a file name need tell it, and never -0.
+fn thousandths(at: f64) -> f64 {
+    (at * 1000.0).round() / 1000.0 + 0.0
 }
 
 impl fmt::Display for View {

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use serde::Serialize;
 
 use crate::{
-    cli::args::DevicesArgs,
+    cli::{args::DevicesArgs, talk},
     device::{self, Adapter, BACKENDS, Backend},
 };
 
@@ -53,19 +53,21 @@ pub fn run(args: &DevicesArgs) -> anyhow::Result<()> {
         },
     };
     let report = Report { backends: BACKENDS.map(entry).into(), adapters: &adapters, auto };
-    let mut out = io::stdout().lock();
+    let mut out = Vec::new();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &report)?;
-        return Ok(writeln!(out)?);
+        writeln!(out)?;
+    } else {
+        print(&mut out, &report)?;
     }
-    print(&mut out, &report)?;
-    Ok(())
+    Ok(talk::hand_out(&out)?)
 }
 
 fn print(out: &mut impl io::Write, report: &Report) -> io::Result<()> {
     writeln!(out, "Backends")?;
     for backend in &report.backends {
-        let state = if backend.runs { "runs here" } else { "compiled in, but no graphics adapter was found" };
+        let state =
+            if backend.runs { "compiled in, runs here" } else { "compiled in, but no graphics adapter was found" };
         writeln!(out, "  {:8} {:48} {state}", backend.name, backend.what)?;
     }
     writeln!(out, "Graphics adapters (--device N)")?;

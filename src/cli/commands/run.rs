@@ -2,8 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    env,
-    io::{self, Write as _},
+    env, iter,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -16,8 +15,10 @@ use crate::{
         args::RunArgs,
         output,
         progress::{self, Progress},
+        talk::{hand_out, say},
     },
     device::{self, Opened},
+    error::{Error, Result},
     inspect::{self, Seen, Wanted},
     map::{Artifact, MapSet},
     model::{Queries, ViT},
@@ -44,15 +45,16 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
             // With one picture its own error is the result; with several, the others still count.
             Err(error) if jobs.len() == 1 => return Err(error),
             Err(error) => {
-                eprintln!("vit-attn: error: {error:#}");
+                progress.pause(|| say(format_args!("vit-attn: error: {error:#}")));
                 failed += 1;
             }
         }
     }
-    if failed > 0 {
-        bail!("{failed} of {} pictures failed; the others were written", jobs.len());
+    match jobs.len() {
+        _ if failed == 0 => Ok(()),
+        all if failed == all => bail!("all {all} pictures failed"),
+        all => bail!("{failed} of {all} pictures failed; the others were written"),
     }
-    Ok(())
 }
 
 /// One picture and where its maps go.
@@ -62,11 +64,12 @@ struct Job {
 }
 
 /// Pairs pictures with output directories, and refuses directories that are taken before anything is computed.
-fn jobs(args: &RunArgs) -> anyhow::Result<Vec<Job>> {
+fn jobs(args: &RunArgs) -> Result<Vec<Job>> {
     let mut taken = BTreeMap::new();
     let mut jobs = Vec::new();
     for image in &args.images {
-        let stem = image.file_stem().ok_or_else(|| anyhow!("{}: is not a picture's path", image.display()))?;
+        // Only paths such as `/` and `..` have no last part.
+        let stem = image.file_stem().ok_or_else(|| Error::picture(image, "is a directory; name a picture file"))?;
         let mut name = stem.to_owned();
         name.push("-attention");
         let out = match &args.out {
@@ -76,7 +79,8 @@ fn jobs(args: &RunArgs) -> anyhow::Result<Vec<Job>> {
         };
         if let Some(other) = taken.insert(out.clone(), image) {
             let (a, b) = (other.display(), image.display());
-            bail!("{a} and {b} would both be written to {}; run them one by one with --out", out.display());
+            let reason = format!("{a} and {b} would both be written there; run them one by one");
+            return Err(Error::selection("--out", out.display().to_string(), reason));
         }
         output::check(&out, args.force)?;
         jobs.push(Job { image: image.clone(), out });
@@ -104,13 +108,13 @@ impl Session {
             None => checkpoint::built_in()?,
         };
         if !checkpoint.unused.is_empty() {
-            eprintln!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", "));
+            say(format_args!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", ")));
         }
         let layers = args.layers.resolve("--layers", checkpoint.config.depth)?;
         let heads = args.heads.resolve("--heads", checkpoint.config.heads)?;
         let opened = device::open(args.device.backend, args.device.device)?;
         if let Some(note) = &opened.note {
-            eprintln!("vit-attn: {note}");
+            say(format_args!("vit-attn: {note}"));
         }
         let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape))?;
         Ok(Self {
@@ -145,50 +149,34 @@ impl Session {
         let record = seen.attention.first().ok_or_else(|| anyhow!("the model saw no picture"))?;
         let maps = view.maps(record, &self.heads)?;
         let drawing = Drawing::new(&maps, args.look.style())?;
-        let artifacts = self.draw(args, &drawing, &picture, &input, &seen)?;
-        clock.stage("draw");
+        let shown = Shown { picture: &picture, input: &input, view: &view, seen: &seen, drawing: &drawing };
+        let paths = self.write(args, &job.out, &shown, progress)?;
+        clock.stage("draw and write");
 
-        let warnings: Vec<String> = picture.notes.iter().chain(drawing.warnings()).cloned().collect();
-        let prediction = seen.logits.as_ref().and_then(|logits| logits.first());
-        let prediction = prediction.map(|logits| manifest::classes(logits, &self.checkpoint.labels));
-        let files: Vec<String> = artifacts.iter().map(|artifact| artifact.name.clone()).collect();
-        let shown = Shown { picture: &picture, input: &input, view: &view, drawing: &drawing };
+        let prediction = prediction(&seen, &self.checkpoint.labels);
+        let warnings = warnings(&shown, prediction.as_deref());
         let manifest = Manifest {
             warnings: &warnings,
             prediction: prediction.as_deref(),
             seconds: clock.stages,
-            ..self.manifest(&shown, &maps, files)
+            ..self.manifest(&shown, &maps, paths.iter().map(|path| file_name(path)).collect())
         };
-        publish(args, job, artifacts, &manifest)?;
-        summarise(&manifest)?;
-        Ok(())
+        progress.pause(|| publish(args, job, paths, &manifest))
     }
 
-    fn draw(
-        &self,
-        args: &RunArgs,
-        drawing: &Drawing,
-        picture: &Picture,
-        input: &ModelInput,
-        seen: &Seen,
-    ) -> anyhow::Result<Vec<Artifact>> {
-        let mut artifacts = Vec::new();
-        if args.format.contains(&Format::Png) {
-            artifacts.push(input::file(&input.seen)?);
-            artifacts.extend(heatmap::files(drawing).collect::<Result<Vec<_>, _>>()?);
-            let caption = Caption { seen: &input.seen, picture: &file_name(&picture.path), model: &self.name };
-            artifacts.push(sheet::file(drawing, &caption)?);
-        }
-        if args.overlay {
-            artifacts.extend(overlay::files(drawing, &picture.pixels, &input.geometry).collect::<Result<Vec<_>, _>>()?);
-        }
-        if args.format.contains(&Format::Npy) {
-            artifacts.push(npy::file(drawing.maps())?);
-        }
-        if args.format.contains(&Format::Safetensors) {
-            artifacts.extend(seen.attention.iter().map(tensors::file).collect::<Result<Vec<_>, _>>()?);
-        }
-        Ok(artifacts)
+    /// Draws and writes one file after the other, because a large picture's overlays together take much memory.
+    fn write(&self, args: &RunArgs, out: &Path, shown: &Shown, progress: &mut Progress) -> Result<Vec<PathBuf>> {
+        output::prepare(out)?;
+        output::unmark(out)?;
+        let caption = Caption { seen: &shown.input.seen, picture: &file_name(&shown.picture.path), model: &self.name };
+        let kinds = usize::from(args.format.contains(&Format::Png)) + usize::from(args.overlay);
+        progress.extend((kinds * shown.drawing.maps().maps.len()) as u64);
+        let write = |artifact: Result<Artifact>| {
+            let path = output::write(out, &artifact?)?;
+            progress.step();
+            Ok(path)
+        };
+        artifacts(args, shown, &caption).map(write).collect()
     }
 
     fn manifest<'a>(&'a self, shown: &'a Shown, maps: &'a MapSet, files: Vec<String>) -> Manifest<'a> {
@@ -227,12 +215,45 @@ impl Session {
     }
 }
 
-/// What one picture's manifest tells of.
+/// One picture and what the model made of it.
 struct Shown<'a> {
     picture: &'a Picture,
     input: &'a ModelInput,
     view: &'a Resolved,
+    seen: &'a Seen,
     drawing: &'a Drawing<'a>,
+}
+
+/// Every file but the manifest, each made when it is asked for; the sheet first, because it alone can be refused.
+fn artifacts<'a>(
+    args: &RunArgs,
+    shown: &'a Shown,
+    caption: &'a Caption,
+) -> impl Iterator<Item = Result<Artifact>> + 'a {
+    let wants = |format| args.format.contains(&format);
+    let Shown { picture, input, seen, drawing, .. } = *shown;
+    let pictures = wants(Format::Png).then(|| {
+        let input = iter::once_with(move || input::file(&input.seen));
+        iter::once_with(move || sheet::file(drawing, caption)).chain(input).chain(heatmap::files(drawing))
+    });
+    let overlays = args.overlay.then(|| overlay::files(drawing, &picture.pixels, &input.geometry));
+    let numbers = wants(Format::Npy).then(|| iter::once_with(move || npy::file(drawing.maps())));
+    let whole = wants(Format::Safetensors).then(|| seen.attention.iter().map(tensors::file));
+    let pictures = pictures.into_iter().flatten().chain(overlays.into_iter().flatten());
+    pictures.chain(numbers.into_iter().flatten()).chain(whole.into_iter().flatten())
+}
+
+/// The classes by falling probability, if the model has classes and their scores are numbers.
+fn prediction(seen: &Seen, labels: &[String]) -> Option<Vec<Class>> {
+    let logits = seen.logits.as_ref()?.first()?;
+    logits.iter().all(|logit| logit.is_finite()).then(|| manifest::classes(logits, labels))
+}
+
+/// What a person should know about the run, one sentence each.
+fn warnings(shown: &Shown, prediction: Option<&[Class]>) -> Vec<String> {
+    let broken = shown.seen.logits.is_some() && prediction.is_none();
+    let broken = broken.then(|| "the class scores are not finite, so there is no prediction".to_owned());
+    shown.picture.notes.iter().chain(shown.drawing.warnings()).cloned().chain(broken).collect()
 }
 
 struct Clock {
@@ -247,54 +268,45 @@ impl Clock {
     }
 }
 
-/// Writes the files, the manifest last: a directory that has one is complete. Prints what data goes to stdout.
-fn publish(args: &RunArgs, job: &Job, mut artifacts: Vec<Artifact>, manifest: &Manifest) -> anyhow::Result<()> {
+/// Writes the manifest, last: a directory that has one is complete. Then tells of the run.
+fn publish(args: &RunArgs, job: &Job, mut paths: Vec<PathBuf>, manifest: &Manifest) -> anyhow::Result<()> {
     let file = manifest::file(manifest)?;
-    let json = args.json.then(|| file.bytes.clone());
-    artifacts.push(file);
-    let paths = output::write(&job.out, &artifacts)?;
-    let mut out = io::stdout().lock();
-    match json {
-        Some(json) => out.write_all(&json)?,
-        None => paths.iter().try_for_each(|path| writeln!(out, "{}", path.display()))?,
-    }
-    Ok(out.flush()?)
+    paths.push(output::write(&job.out, &file)?);
+    let list = || paths.iter().flat_map(|path| [path.as_os_str().as_encoded_bytes(), b"\n"]);
+    hand_out(&if args.json { file.bytes } else { list().flatten().copied().collect() })?;
+    say(summary(manifest).join("\n"));
+    Ok(())
 }
 
 /// Most lines of the table of heads on stderr; the manifest has all of them.
 const SUMMARY_LINES: usize = 16;
 
-/// The table of heads and the prediction, on stderr.
-fn summarise(manifest: &Manifest) -> io::Result<()> {
-    let mut err = io::stderr().lock();
-    for warning in manifest.warnings {
-        writeln!(err, "vit-attn: {warning}")?;
-    }
-    writeln!(err, "{}: {}", manifest.input.path, manifest.view.title)?;
-    writeln!(err, "  layer  head  on patches  strongest patch (row, col)  entropy")?;
+/// The table of heads and the prediction, line by line.
+fn summary(manifest: &Manifest) -> Vec<String> {
+    let mut lines: Vec<String> = manifest.warnings.iter().map(|warning| format!("vit-attn: {warning}")).collect();
+    lines.push(format!("{}: {}", manifest.input.path, manifest.view.title));
+    lines.push("  layer  head  on patches  strongest patch (row, col)  entropy".to_owned());
     for map in manifest.maps.iter().take(SUMMARY_LINES) {
         let (stats, (row, col)) = (map.stats, map.stats.top);
-        writeln!(
-            err,
-            "  {:>5}  {:>4}  {:>9.1} %  {:>15.1} %  ({row}, {col}){:pad$}  {:>7.2}",
+        lines.push(format!(
+            "  {:>5}  {:>4}  {:>9.1} %  {:>13.1} %  {:<10}  {:>7.2}",
             map.layer,
             map.head,
             100.0 * stats.patch_share,
             100.0 * stats.top_share,
-            "",
+            format!("({row}, {col})"),
             stats.entropy,
-            pad = 6usize.saturating_sub(row.to_string().len() + col.to_string().len()),
-        )?;
+        ));
     }
     if manifest.maps.len() > SUMMARY_LINES {
-        writeln!(err, "  ... and {} more in manifest.json", manifest.maps.len() - SUMMARY_LINES)?;
+        lines.push(format!("  ... and {} more in {}", manifest.maps.len() - SUMMARY_LINES, output::MANIFEST));
     }
     if let Some(classes) = manifest.prediction {
         let name = |class: &Class| class.label.clone().unwrap_or_else(|| format!("class {}", class.index));
         let top = classes.iter().take(3).map(|class| format!("{} {:.1} %", name(class), 100.0 * class.probability));
-        writeln!(err, "  prediction: {}", top.collect::<Vec<_>>().join(", "))?;
+        lines.push(format!("  prediction: {}", top.collect::<Vec<_>>().join(", ")));
     }
-    Ok(())
+    lines
 }
 
 fn file_name(path: &Path) -> String {

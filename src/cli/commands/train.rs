@@ -3,7 +3,10 @@
 use std::{
     fs,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -11,16 +14,18 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use crate::{
-    checkpoint,
+    checkpoint::{self, MAX_DEPTH, MAX_SIZE},
     cli::{
         args::{PlanArgs, TrainArgs},
         output,
         progress::Progress,
+        talk::{hand_out, say},
     },
-    device,
-    error::Error,
+    device::{self, Opened},
+    error::{Error, Result},
     map::Artifact,
     model::ViTConfig,
+    picture::MAX_INPUT_SIDE,
     train::{
         EpochResult, Plan, Trainer,
         augment::Augment,
@@ -40,36 +45,66 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
         bail!(Error::output(&args.out, "holds an earlier run: go on with --resume, or start over with --force"));
     }
     let opened = device::open(args.device.backend, args.device.device)?;
+    let started = args.resume.then(|| load(&saved, &opened)).transpose()?;
+    // Before any picture is read, which can take minutes.
+    let (plan, config) = match &started {
+        Some(run) => (run.plan.clone(), run.config().clone()),
+        None => (plan(args)?, config(&args.plan)?),
+    };
     if let Some(note) = &opened.note {
-        eprintln!("vit-attn: {note}");
+        say(format_args!("vit-attn: {note}"));
     }
     let reading = Instant::now();
-    let started = if args.resume {
-        let bytes = fs::read(&saved).with_context(|| format!("{}: no run to resume", saved.display()))?;
-        Some(resume::load(&bytes, &opened.device).with_context(|| saved.display().to_string())?)
-    } else {
-        None
-    };
-    let size = started.as_ref().map_or((args.plan.image_size, args.plan.image_size), |run| run.config().image_size);
-    let seed = started.as_ref().map_or(args.plan.seed, |run| run.plan.seed);
-    let split = data::open(&args.data, size, args.validation_share, seed, &|_, _| ())?;
-    for note in &split.notes {
-        eprintln!("vit-attn: {note}");
-    }
+    let split = read(&args.data, &plan, &config)?;
+    let config = ViTConfig { classes: split.classes.len(), ..config };
+    check_memory(&config, plan.batch_size.min(split.train.len()))?;
     let trainer = match started {
-        Some(trainer) => trainer,
-        None => Trainer::new(&config(&args.plan, split.classes.len())?, plan(&args.plan)?, &opened.device)?,
+        Some(run) => fitting(run, &split, &args.data)?,
+        None => Trainer::new(&config, plan, &opened.device)?,
     };
-    eprintln!(
+    output::prepare(&args.out)?;
+    say(format_args!(
         "{} pictures to learn from, {} held out, read in {:.1} s; training on {}",
         split.train.len(),
         split.held_out.len(),
         reading.elapsed().as_secs_f64(),
         opened.backend
-    );
+    ));
     // A second Ctrl-C finds the flag set already and changes nothing: the step is short.
     ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst)).context("cannot listen for Ctrl-C")?;
     train(trainer, &split, &args.out)
+}
+
+/// The run that was saved.
+fn load(saved: &Path, opened: &Opened) -> anyhow::Result<Trainer> {
+    let bytes = fs::read(saved).with_context(|| format!("{}: there is no run to resume", saved.display()))?;
+    resume::load(&bytes, &opened.device).with_context(|| saved.display().to_string())
+}
+
+/// The pictures, with a bar while they are decoded.
+fn read(dir: &Path, plan: &Plan, config: &ViTConfig) -> Result<Split> {
+    let progress = Mutex::new(Progress::new(0, "reading pictures"));
+    let tick = |done, all| progress.lock().unwrap_or_else(PoisonError::into_inner).reach(done, all);
+    let split = data::open(dir, config.image_size, plan.validation_share, plan.seed, &tick)?;
+    drop(progress);
+    for note in &split.notes {
+        say(format_args!("vit-attn: {note}"));
+    }
+    Ok(split)
+}
+
+/// The run, if it can go on with this data.
+fn fitting(run: Trainer, split: &Split, data: &Path) -> Result<Trainer> {
+    let (learnt, found) = (run.config().classes, split.classes.len());
+    if learnt != found {
+        let reason = format!("has {found} classes, and the run to resume has {learnt}: name the data it began with");
+        return Err(Error::data(data, reason));
+    }
+    if run.step > run.steps(&split.train) {
+        let reason = "has fewer pictures than when the run was interrupted: name the data it began with";
+        return Err(Error::data(data, reason));
+    }
+    Ok(run)
 }
 
 fn train(mut trainer: Trainer, split: &Split, out: &Path) -> anyhow::Result<()> {
@@ -80,28 +115,26 @@ fn train(mut trainer: Trainer, split: &Split, out: &Path) -> anyhow::Result<()> 
         let steps = trainer.steps(&split.train);
         let label = format!("epoch {}/{}", trainer.history.len() + 1, trainer.plan.epochs);
         let mut progress = Progress::new(steps as u64, &label);
-        progress.set(trainer.step as u64);
         while trainer.step < steps {
             trainer.advance(&split.train, &order)?;
             let pictures = (trainer.step - begun) * trainer.plan.batch_size;
             let rate = pictures as f64 / started.elapsed().as_secs_f64();
             let (loss, accuracy) = (trainer.tally.mean_loss(), 100.0 * trainer.tally.accuracy());
-            progress.say(&format!("{label}  loss {loss:.3}  accuracy {accuracy:.1} %  {rate:.0} pictures/s"));
-            progress.step();
+            progress.describe(&format!("{label}  loss {loss:.3}  accuracy {accuracy:.1} %  {rate:.0} pictures/s"));
+            progress.reach(trainer.step, steps);
             if INTERRUPTED.load(Ordering::SeqCst) {
-                output::write(out, &[resume::save(&trainer)?])?;
-                drop(progress);
-                eprintln!("interrupted at {label}, step {}; go on with --resume", trainer.step);
-                return Ok(());
+                output::write(out, &resume::save(&trainer)?)?;
+                bail!("interrupted at {label}, step {} of {steps}, and saved; go on with --resume", trainer.step);
             }
         }
         let result = trainer.finish_epoch(&split.train, &split.held_out, || ())?;
         drop(progress);
-        eprintln!("{}", line(&result, &label, split.held_out_name, started.elapsed().as_secs_f64()));
-        output::write(out, &files(&trainer, split)?)?;
+        say(line(&result, &label, split.held_out_name, started.elapsed().as_secs_f64()));
+        for file in files(&trainer, split)? {
+            output::write(out, &file)?;
+        }
     }
-    println!("{}", out.display());
-    Ok(())
+    Ok(hand_out(format!("{}\n", out.display()).as_bytes())?)
 }
 
 fn line(result: &EpochResult, label: &str, held_out: &str, seconds: f64) -> String {
@@ -153,41 +186,74 @@ fn files(trainer: &Trainer, split: &Split) -> anyhow::Result<Vec<Artifact>> {
     Ok(files)
 }
 
-fn config(args: &PlanArgs, classes: usize) -> anyhow::Result<ViTConfig> {
-    let (size, patch) = (args.image_size, args.patch);
-    if patch == 0 || size == 0 || !size.is_multiple_of(patch) {
-        let valid = format!("the image size {size} must be a multiple of the patch size");
-        bail!(Error::selection("--patch", patch.to_string(), valid));
+/// The model's sizes; the data tells the number of classes.
+fn config(args: &PlanArgs) -> Result<ViTConfig> {
+    let sizes = [
+        ("--width", args.width, MAX_SIZE),
+        ("--depth", args.depth, MAX_DEPTH),
+        ("--heads", args.heads, MAX_SIZE),
+        ("--patch", args.patch, MAX_INPUT_SIDE),
+        ("--image-size", args.image_size, MAX_INPUT_SIDE),
+    ];
+    for (flag, size, most) in sizes {
+        if !(1..=most).contains(&size) {
+            return Err(Error::selection(flag, size.to_string(), format!("expected a number from 1 to {most}")));
+        }
     }
-    if args.heads == 0 || args.width == 0 || !args.width.is_multiple_of(args.heads) {
+    if !args.image_size.is_multiple_of(args.patch) {
+        let valid = format!("the image size {} must be a multiple of the patch size", args.image_size);
+        return Err(Error::selection("--patch", args.patch.to_string(), valid));
+    }
+    if !args.width.is_multiple_of(args.heads) {
         let valid = format!("the width {} must be a multiple of the number of heads", args.width);
-        bail!(Error::selection("--heads", args.heads.to_string(), valid));
-    }
-    if args.depth == 0 {
-        bail!(Error::selection("--depth", "0", "a model has at least one block"));
+        return Err(Error::selection("--heads", args.heads.to_string(), valid));
     }
     Ok(ViTConfig {
-        image_size: (size, size),
-        patch_size: (patch, patch),
+        image_size: (args.image_size, args.image_size),
+        patch_size: (args.patch, args.patch),
         width: args.width,
         depth: args.depth,
         heads: args.heads,
         mlp_width: 4 * args.width,
-        classes,
         ..ViTConfig::default()
     })
 }
 
-fn plan(args: &PlanArgs) -> anyhow::Result<Plan> {
+/// Most memory that a run may be expected to take, in GiB; more is a slip of the keyboard.
+const MAX_GIB: f64 = 64.0;
+
+/// Refuses sizes that would end in an allocation that no machine can make.
+fn check_memory(config: &ViTConfig, batch: usize) -> Result<()> {
+    let product = |shape: &[usize]| shape.iter().map(|&size| size as f64).product::<f64>();
+    let weights: f64 = config.parameters().iter().map(|parameter| product(&parameter.shape)).sum();
+    // What a block keeps for the way back: two matrices a head, and about sixteen times its tokens.
+    let tokens = config.tokens() as f64;
+    let block = 2.0 * config.heads as f64 * tokens * tokens + 16.0 * tokens * config.width as f64;
+    // A weight has a gradient and two moments.
+    let gib = 4.0 * (4.0 * weights + (batch * config.depth) as f64 * block) / f64::from(1 << 30);
+    if gib <= MAX_GIB {
+        return Ok(());
+    }
+    let valid = format!(
+        "with {} blocks of width {} and {} tokens takes about {gib:.0} GiB of memory: choose smaller sizes",
+        config.depth,
+        config.width,
+        config.tokens()
+    );
+    Err(Error::selection("--batch-size", batch.to_string(), valid))
+}
+
+fn plan(args: &TrainArgs) -> Result<Plan> {
+    let TrainArgs { plan: args, validation_share, .. } = args;
+    let refuse = |flag, given: &dyn ToString, valid| Err(Error::selection(flag, given.to_string(), valid));
     if !(args.learning_rate > 0.0 && args.learning_rate.is_finite()) {
-        bail!(Error::selection("--learning-rate", args.learning_rate.to_string(), "expected a number above 0"));
+        return refuse("--learning-rate", &args.learning_rate, "expected a number above 0");
     }
     if !(0.0..1.0).contains(&args.label_smoothing) {
-        let valid = "expected a share from 0 to below 1";
-        bail!(Error::selection("--label-smoothing", args.label_smoothing.to_string(), valid));
+        return refuse("--label-smoothing", &args.label_smoothing, "expected a share from 0 to below 1");
     }
     if !(args.weight_decay >= 0.0 && args.weight_decay.is_finite()) {
-        bail!(Error::selection("--weight-decay", args.weight_decay.to_string(), "expected 0 or more"));
+        return refuse("--weight-decay", &args.weight_decay, "expected 0 or more");
     }
     Ok(Plan {
         epochs: args.epochs as usize,
@@ -198,5 +264,6 @@ fn plan(args: &PlanArgs) -> anyhow::Result<Plan> {
         label_smoothing: args.label_smoothing,
         augment: Augment { crop_padding: args.crop_padding, flip: !args.no_flip },
         seed: args.seed,
+        validation_share: *validation_share,
     })
 }
