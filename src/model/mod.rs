@@ -9,11 +9,15 @@ pub mod init;
 pub mod kernels;
 pub mod norm;
 pub mod parameters;
+pub mod probe;
+pub mod rotary;
 pub mod vit;
 
 pub use attention::{Attention, Queries, Weights};
 pub use block::{Block, Mlp};
-pub use config::{Activation, Parameter, ViTConfig};
+pub use config::{Activation, Parameter, Pool, ViTConfig};
 pub use norm::Norm;
 pub use parameters::Parameters;
+pub use probe::Probe;
+pub use rotary::Rotary;
 pub use vit::{Forward, Output, ViT};
