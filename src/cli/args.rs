@@ -1,11 +1,13 @@
 //! What can be typed. Every value is a library type with `FromStr`; the help text is the doc comment.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
+    checkpoint::Options,
     device::Choice,
+    picture::Size,
     render::{
         Format, Style,
         colormap::Colormap,
@@ -67,6 +69,9 @@ pub struct RunArgs {
     /// Checkpoint directory or file; without it, the built-in model
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
+    /// How to open the checkpoint
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// Output directory [default: <IMAGE stem>-attention]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -97,6 +102,31 @@ pub struct RunArgs {
     /// Print the manifest instead of the paths written
     #[arg(long)]
     pub json: bool,
+}
+
+/// How to open a checkpoint.
+#[derive(Debug, Clone, Args)]
+pub struct CheckpointArgs {
+    /// Pixels that pictures are brought to, W or WxH [default: the checkpoint's own]
+    #[arg(long, value_name = "W[xH]")]
+    pub size: Option<Size>,
+    /// Heads of a layer, for checkpoints that do not say
+    #[arg(long, value_name = "N")]
+    pub heads_per_layer: Option<NonZeroUsize>,
+    /// Entry of a training checkpoint that holds the model, such as teacher
+    #[arg(long, value_name = "KEY")]
+    pub checkpoint_key: Option<String>,
+}
+
+impl CheckpointArgs {
+    /// The same for the library.
+    pub fn options(&self) -> Options {
+        Options {
+            size: self.size.map(|size| (size.rows, size.cols)),
+            heads: self.heads_per_layer.map(NonZeroUsize::get),
+            entry: self.checkpoint_key.clone(),
+        }
+    }
 }
 
 /// How the maps are coloured.

@@ -96,9 +96,12 @@ impl Session {
     fn open(args: &RunArgs) -> anyhow::Result<Self> {
         let started = Instant::now();
         let checkpoint = match &args.model {
-            Some(path) => Checkpoint::open(path)?,
-            None => checkpoint::built_in()?,
+            Some(path) => Checkpoint::open_with(path, &args.checkpoint.options())?,
+            None => checkpoint::built_in(&args.checkpoint.options())?,
         };
+        for note in &checkpoint.notes {
+            eprintln!("vit-attn: {note}");
+        }
         if !checkpoint.unused.is_empty() {
             eprintln!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", "));
         }
