@@ -25,13 +25,16 @@ pub struct Seen {
     pub attention: Vec<AttentionRecord>,
     /// Class scores `[classes]`, one row a picture; `None` without a classifier.
     pub logits: Option<Vec<Vec<f32>>>,
+    /// Attention of the model's probe to its final tokens `[heads, tokens]`, one a picture; `None` without a probe.
+    pub probe: Option<Vec<Vec<f32>>>,
     /// Final tokens `[tokens, width]`, one a picture; `None` when the last layers were not needed.
     pub tokens: Option<Vec<Vec<f32>>>,
 }
 
 /// Runs `model` on `pixels`, `[batch, channels, rows, cols]` row-major, and reads back what is wanted.
 ///
-/// `kept_layer` is called each time a wanted layer has been read. Layers after the last wanted one run only if the model has classes to score.
+/// `kept_layer` is called each time a wanted layer has been read. Layers after the last wanted one run only if the model
+/// has classes to score or a probe.
 ///
 /// # Errors
 /// [`Error::Numbers`] where the device fails to hand out its results or a row of attention does not sum to one.
@@ -54,7 +57,7 @@ pub fn inspect(
     };
     let forward = Forward {
         queries: &queries,
-        layers: if config.classes > 0 { config.depth } else { last },
+        layers: if config.classes > 0 || config.probe { config.depth } else { last },
         max_scores: opened.max_elements,
     };
     let tokens = model.layout();
@@ -79,8 +82,9 @@ pub fn inspect(
     }
     let whole = forward.layers == config.depth;
     let logits = output.logits.map(|logits| split(read(logits)?, batch)).transpose()?;
+    let probe = output.probe.map(|probe| split(read(probe)?, batch)).transpose()?;
     let tokens = if whole { Some(split(read(output.tokens)?, batch)?) } else { None };
-    Ok(Seen { attention, logits, tokens })
+    Ok(Seen { attention, logits, probe, tokens })
 }
 
 /// Weights on the host: for each picture `[heads, queries, keys]`, its pieces joined along the queries.

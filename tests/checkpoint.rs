@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use vit_attn::{
-    checkpoint::{CIFAR10_LABELS, Checkpoint, Evidence, FAMILIES, Settings, Tensors, save_book},
+    checkpoint::{CIFAR10_LABELS, Checkpoint, Evidence, FAMILIES, Options, Settings, Tensors, save_book},
     model::config::{Activation, ViTConfig},
 };
 
@@ -121,7 +121,7 @@ fn every_fixture_is_recognised_by_exactly_one_family() {
         let checkpoint = open(name);
         let tensors = Tensors::open(&checkpoint.path).unwrap();
         let settings = Settings::open(&checkpoint.path.with_file_name("config.json")).ok();
-        let evidence = Evidence { tensors: &tensors, settings: settings.as_ref() };
+        let evidence = Evidence { tensors: &tensors, settings: settings.as_ref(), processor: None, heads: None };
         let by: Vec<&str> = FAMILIES.iter().filter(|f| (f.recognise)(&evidence)).map(|f| f.name).collect();
         assert_eq!(by, [checkpoint.family], "{name}");
         assert!(checkpoint.unused.is_empty(), "{name} {:?}", checkpoint.unused);
@@ -514,14 +514,15 @@ fn no_damage_to_a_file_makes_it_panic() {
 #[test]
 fn a_model_inside_the_binary_opens_like_the_one_on_disk() {
     let weights = include_bytes!("fixtures/book-fused/model.safetensors");
-    let built_in = Checkpoint::from_bytes(include_str!("fixtures/book-fused/config.json"), weights).unwrap();
+    let built_in =
+        Checkpoint::from_bytes(include_str!("fixtures/book-fused/config.json"), weights, &Options::default()).unwrap();
     let on_disk = open("book-fused");
     assert_eq!(built_in.config, on_disk.config);
     for parameter in on_disk.config.parameters() {
         assert_eq!(fetch(&built_in, &parameter.name), fetch(&on_disk, &parameter.name), "{}", parameter.name);
     }
     assert_eq!(built_in.sha256().unwrap(), on_disk.sha256().unwrap());
-    let message = Checkpoint::from_bytes("{}", &weights[..1000]).unwrap_err().to_string();
+    let message = Checkpoint::from_bytes("{}", &weights[..1000], &Options::default()).unwrap_err().to_string();
     assert_contains(&message, &["built-in", "truncated"]);
 }
 

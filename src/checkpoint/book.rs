@@ -7,7 +7,7 @@ use std::path::Path;
 
 use safetensors::{Dtype, SafeTensorError, tensor::TensorView};
 
-use super::{Evidence, Family, Piece, Plan, Settings, Source};
+use super::{Covers, Evidence, Family, Piece, Plan, Positions, Resampling, Settings, Source};
 use crate::{
     error::{Error, Result},
     map::Artifact,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The book's row of the family table.
-pub(super) const FAMILY: Family = Family { name: "book", recognise, build, source };
+pub(super) const FAMILY: Family = Family { name: "book", recognise, build, source, beside: &[], blocks: None };
 
 /// The classes of CIFAR-10 in the book's order.
 pub const CIFAR10_LABELS: [&str; 10] = ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
@@ -53,7 +53,16 @@ fn build(evidence: &Evidence) -> Result<Plan> {
         None => inferred(&layout, evidence)?,
     };
     let labels = labels(&config, evidence)?;
-    Ok(Plan { recipe: Recipe::book(config.image_size.0, config.image_size.1), labels, config })
+    let recipe = Recipe::book(config.image_size.0, config.image_size.1);
+    Ok(Plan { recipe, labels, positions: Some(positions(&config, evidence)?), notes: Vec::new(), config })
+}
+
+/// The book's code knows no other size than that of its positions; they are resampled as PyTorch users do it.
+fn positions(config: &ViTConfig, evidence: &Evidence) -> Result<Positions> {
+    let (rows, cols) = config.patch_size;
+    let grid = config.image_size.0.checked_div(rows).zip(config.image_size.1.checked_div(cols));
+    let grid = grid.ok_or_else(|| evidence.refuse("has patches of no size"))?;
+    Ok(Positions { covers: Covers::All, grid, resampling: Resampling::Bicubic })
 }
 
 /// What the keys tell of the attention.
@@ -151,20 +160,20 @@ fn labels(config: &ViTConfig, evidence: &Evidence) -> Result<Vec<String>> {
 }
 
 fn source(evidence: &Evidence, config: &ViTConfig, parameter: &Parameter) -> Source {
-    let piece = piece(config, parameter);
-    match piece.key.split_once("qkv_projection.") {
+    let (key, shape) = stored(config, parameter);
+    match key.split_once("qkv_projection.") {
         Some((attention, leaf)) if evidence.has_under(HEADS) => separate(attention, leaf, config, &parameter.shape),
-        _ => Source { pieces: vec![piece] },
+        _ => Source { pieces: vec![Piece::Stored { key, shape }] },
     }
 }
 
-/// The one tensor that holds a parameter, with fused attention.
-fn piece(config: &ViTConfig, parameter: &Parameter) -> Piece {
+/// Name and shape of the one tensor that holds a parameter, with fused attention.
+fn stored(config: &ViTConfig, parameter: &Parameter) -> (String, Vec<usize>) {
     let key = NAMES.iter().fold(parameter.name.clone(), |name, (ours, theirs)| name.replace(ours, theirs));
     // A convolution's [D, C, p, p] holds its values in the order of the linear layer's [D, C*p*p].
     let (rows, cols) = config.patch_size;
     let shape = if key == PATCHES { vec![config.width, config.channels, rows, cols] } else { parameter.shape.clone() };
-    Piece { key, shape }
+    (key, shape)
 }
 
 /// All queries, then all keys, then all values; in each, head by head.
@@ -173,8 +182,10 @@ fn separate(attention: &str, leaf: &str, config: &ViTConfig, fused: &[usize]) ->
     if let Some(rows) = shape.first_mut() {
         *rows = config.width / config.heads;
     }
-    let piece =
-        |kind: &str, head| Piece { key: format!("{attention}heads.{head}.{kind}.{leaf}"), shape: shape.clone() };
+    let piece = |kind: &str, head| Piece::Stored {
+        key: format!("{attention}heads.{head}.{kind}.{leaf}"),
+        shape: shape.clone(),
+    };
     let pieces = ["query", "key", "value"].iter().flat_map(|kind| (0..config.heads).map(|head| piece(kind, head)));
     Source { pieces: pieces.collect() }
 }
@@ -251,7 +262,7 @@ pub fn save_book(config: &ViTConfig, labels: &[String], values: impl Fn(&str) ->
     }
     let mut tensors = Vec::new();
     for parameter in config.parameters() {
-        let Piece { key, shape } = piece(config, &parameter);
+        let (key, shape) = stored(config, &parameter);
         let bytes: Vec<u8> = values(&parameter.name).iter().flat_map(|value| value.to_le_bytes()).collect();
         tensors.push((key, shape, bytes));
     }

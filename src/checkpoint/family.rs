@@ -1,8 +1,10 @@
 //! What a family of checkpoints is: how it is recognised, and where it keeps each of the model's parameters.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
-use super::{Settings, Tensors, book};
+use super::{
+    Positions, Settings, Tensors, book, hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit, names::squeeze, wrappers,
+};
 use crate::{
     error::{Error, Result},
     model::config::{Parameter, ViTConfig},
@@ -10,7 +12,16 @@ use crate::{
 };
 
 /// Every family that can be opened. Exactly one recognises a given checkpoint.
-pub static FAMILIES: &[Family] = &[book::FAMILY];
+pub static FAMILIES: &[Family] = &[
+    book::FAMILY,
+    hf_vit::VIT,
+    hf_vit::DEIT,
+    hf_dinov2::PLAIN,
+    hf_dinov2::WITH_REGISTERS,
+    hf_dinov3::FAMILY,
+    hf_clip::FAMILY,
+    hf_siglip::FAMILY,
+];
 
 /// One layout of keys and config, with its preprocessing.
 #[derive(Debug)]
@@ -23,61 +34,142 @@ pub struct Family {
     pub build: fn(&Evidence) -> Result<Plan>,
     /// Where the file keeps a parameter of the model.
     pub source: fn(&Evidence, &ViTConfig, &Parameter) -> Source,
+    /// Beginnings of names that the family's files hold beside the model, with what they are.
+    pub beside: &'static [(&'static str, &'static str)],
+    /// What the names of a block's tensors begin with, where every one of them must be used; otherwise the file is of
+    /// a model that computes something else.
+    pub blocks: Option<fn(&Evidence) -> &'static str>,
 }
 
-/// What there is to go by: the headers of the weights file, and the `config.json` if there is one.
+/// What there is to go by: the headers of the weights file, and the JSON files beside it.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// Names and shapes in the weights file.
+    /// Names and shapes in the weights file, without wrappers.
     pub tensors: &'a Tensors,
     /// The `config.json`.
     pub settings: Option<&'a Settings>,
+    /// The `preprocessor_config.json`.
+    pub processor: Option<&'a Settings>,
+    /// The number of heads, where a person says it.
+    pub heads: Option<usize>,
 }
 
 /// The model that a family read out of its evidence.
 #[derive(Debug)]
 pub struct Plan {
-    /// Sizes and choices of the model.
+    /// Sizes and choices of the model, as it was trained.
     pub config: ViTConfig,
     /// How the model wants its pictures.
     pub recipe: Recipe,
     /// Names of the classes in order; empty if unknown.
     pub labels: Vec<String>,
+    /// The file's table of positions; `None` for rotary ones.
+    pub positions: Option<Positions>,
+    /// What a person should know, such as what had to be guessed, one sentence each.
+    pub notes: Vec<String>,
 }
 
-/// The tensors whose values, one after the other in row-major order, are a parameter's values: stacked along
-/// dimension 0.
+/// What a parameter's values are made of, one after the other in row-major order: stacked along dimension 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The tensors in order.
+    /// The pieces in order.
     pub pieces: Vec<Piece>,
 }
 
-/// One tensor of the weights file, and the shape that it must have there.
+/// A piece of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// The tensor's name in the file.
-    pub key: String,
-    /// The shape it must have.
-    pub shape: Vec<usize>,
+pub enum Piece {
+    /// A tensor of the weights file, and the shape that it must have there (dimensions of one aside).
+    Stored {
+        /// The tensor's name, without wrappers.
+        key: String,
+        /// The shape it must have.
+        shape: Vec<usize>,
+    },
+    /// Some rows of a tensor.
+    Rows {
+        /// The tensor's name, without wrappers.
+        key: String,
+        /// The shape it must have.
+        shape: Vec<usize>,
+        /// Which indices of dimension 0.
+        rows: Range<usize>,
+    },
+    /// This many zeros, for a bias that the model does without.
+    Zeros(usize),
+    /// A table of positions, brought to the model's grid.
+    Positions {
+        /// The table's name, without wrappers.
+        key: String,
+        /// The shape it must have, `[leading + patches, width]`.
+        shape: [usize; 2],
+        /// What it covers, and how it is resampled.
+        table: Positions,
+        /// Tokens of the model before the patches.
+        prefix: usize,
+        /// The model's grid, (rows, cols).
+        grid: (usize, usize),
+    },
+}
+
+fn product(shape: &[usize]) -> usize {
+    shape.iter().copied().fold(1, usize::saturating_mul)
 }
 
 impl Piece {
     /// Number of values.
     pub fn elements(&self) -> usize {
-        self.shape.iter().copied().fold(1, usize::saturating_mul)
+        match self {
+            Self::Stored { shape, .. } => product(shape),
+            Self::Rows { shape, rows, .. } => rows.len().saturating_mul(product(shape.get(1..).unwrap_or_default())),
+            Self::Zeros(count) => *count,
+            Self::Positions { shape, prefix, grid, .. } => (prefix + grid.0 * grid.1).saturating_mul(shape[1]),
+        }
+    }
+
+    /// The tensor that it is read from.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Stored { key, .. } | Self::Rows { key, .. } | Self::Positions { key, .. } => Some(key),
+            Self::Zeros(_) => None,
+        }
+    }
+
+    /// Appends the piece's values.
+    pub(super) fn read(&self, tensors: &Tensors, values: &mut Vec<f32>) -> Result<()> {
+        match self {
+            Self::Stored { key, .. } => tensors.read(key, values)?,
+            Self::Rows { key, shape, rows } => {
+                let mut whole = Vec::new();
+                tensors.read(key, &mut whole)?;
+                let length = product(shape.get(1..).unwrap_or_default());
+                values.extend(whole.get(rows.start * length..rows.end * length).unwrap_or_default());
+            }
+            Self::Zeros(count) => values.resize(values.len() + count, 0.0),
+            Self::Positions { key, shape, table, prefix, grid } => {
+                let mut stored = Vec::new();
+                tensors.read(key, &mut stored)?;
+                values.extend(table.at(&stored, *prefix, *grid, shape[1]));
+            }
+        }
+        Ok(())
     }
 
     /// What is wrong with this tensor in the file, in words.
     pub(super) fn problem(&self, tensors: &Tensors) -> Option<String> {
-        let Self { key, shape } = self;
+        let (key, shape) = match self {
+            Self::Stored { key, shape } | Self::Rows { key, shape, .. } => (key, shape.as_slice()),
+            Self::Positions { key, shape, .. } => (key, shape.as_slice()),
+            Self::Zeros(_) => return None,
+        };
         let Some(found) = tensors.get(key) else {
             return Some(format!("{key}: missing, expected shape {shape:?}"));
         };
-        if found.shape != *shape {
-            return Some(format!("{key}: expected shape {shape:?}, found {:?}", found.shape));
+        let name = &found.name;
+        if squeeze(&found.shape) != squeeze(shape) {
+            return Some(format!("{name}: expected shape {shape:?}, found {:?}", found.shape));
         }
-        (!found.dtype.is_float()).then(|| format!("{key}: expected values in f32, f16 or bf16, found {}", found.dtype))
+        (!found.dtype.is_float()).then(|| format!("{name}: expected values in f32, f16 or bf16, found {}", found.dtype))
     }
 }
 
@@ -104,17 +196,55 @@ impl Evidence<'_> {
     }
 }
 
-/// The family of a checkpoint.
-pub(super) fn recognise(evidence: &Evidence) -> Result<&'static Family> {
-    FAMILIES.iter().find(|family| (family.recognise)(evidence)).ok_or_else(|| {
-        let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
-        let seen: Vec<&str> = evidence.tensors.keys().take(4).collect();
-        let more = if evidence.tensors.count() > seen.len() { ", ..." } else { "" };
-        let reason = format!(
-            "not a Vision Transformer in a layout this tool knows ({}): its tensors are named {}{more}",
-            known.join(", "),
-            seen.join(", ")
-        );
-        Error::checkpoint(evidence.tensors.path(), reason)
-    })
+/// Kinds of models that are told from a Vision Transformer by a part of a tensor's name.
+const OTHERS: [(&str, &str); 14] = [
+    ("layer1.0.conv1.", "a ResNet"),
+    ("relative_position_bias_table", "a Swin or BEiT Transformer"),
+    ("relative_position.relative_position_bias", "a Swin or BEiT Transformer"),
+    ("relative_position_index", "a Swin or BEiT Transformer"),
+    ("lambda_1", "a BEiT"),
+    ("dwconv", "a ConvNeXt"),
+    ("conv_dw", "a convolutional network such as ConvNeXt"),
+    ("depthwise", "a convolutional network such as ConvNeXt"),
+    ("A_log", "a Mamba"),
+    ("block_sparse_moe", "a text model"),
+    ("word_embeddings", "a text model"),
+    ("embed_tokens", "a text model"),
+    ("token_embedding", "a text model"),
+    ("wte.weight", "a text model"),
+];
+
+/// The tensors without the wrappers around the model, and the model's family.
+pub(super) fn recognise(
+    mut tensors: Tensors,
+    settings: Option<&Settings>,
+) -> Result<(Tensors, Vec<&'static str>, &'static Family)> {
+    for chain in wrappers::chains(&tensors) {
+        tensors = tensors.strip(&chain);
+        let found = Evidence { tensors: &tensors, settings, processor: None, heads: None };
+        if let Some(family) = FAMILIES.iter().find(|family| (family.recognise)(&found)) {
+            return Ok((tensors, chain, family));
+        }
+    }
+    tensors = tensors.strip(&[]);
+    Err(unknown(&Evidence { tensors: &tensors, settings, processor: None, heads: None }))
+}
+
+/// Why a checkpoint is of no family.
+fn unknown(evidence: &Evidence) -> Error {
+    let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+    let seen: Vec<&str> = evidence.tensors.keys().take(4).collect();
+    let more = if evidence.tensors.count() > seen.len() { ", ..." } else { "" };
+    let kind = OTHERS.iter().find(|(part, _)| evidence.tensors.keys().any(|key| key.contains(part)));
+    let model = evidence.settings.and_then(|settings| settings.word("model_type").ok().flatten());
+    let kind = match (model, kind) {
+        (Some(model), _) => format!(", but config.json says {model}"),
+        (None, Some((_, kind))) => format!(", but {kind} by the look of it"),
+        (None, None) => String::new(),
+    };
+    let (known, seen) = (known.join(", "), seen.join(", "));
+    let reason = format!(
+        "not a Vision Transformer in a layout this tool knows ({known}){kind}: its tensors are named {seen}{more}"
+    );
+    Error::checkpoint(evidence.tensors.path(), reason)
 }

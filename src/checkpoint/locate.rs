@@ -8,7 +8,15 @@ use std::{
 use crate::error::{Error, Result};
 
 /// Names that a directory's weights go by, best first.
-const NAMES: [&str; 2] = ["model.safetensors", "model_final.pt"];
+const NAMES: [&str; 7] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
+    "model_final.pt",
+];
 
 /// Endings of files that may hold weights.
 const ENDINGS: [&str; 4] = ["safetensors", "pt", "pth", "bin"];
@@ -17,14 +25,17 @@ const ENDINGS: [&str; 4] = ["safetensors", "pt", "pth", "bin"];
 pub(super) struct Place {
     pub weights: PathBuf,
     pub config: Option<PathBuf>,
+    pub processor: Option<PathBuf>,
 }
 
-/// Finds the weights in a directory, or takes the file as named; a `config.json` beside the weights belongs to them.
+/// Finds the weights in a directory, or takes the file as named; JSON files of known names beside the weights belong to
+/// them.
 pub(super) fn locate(path: &Path) -> Result<Place> {
     let found = fs::metadata(path).map_err(|error| Error::checkpoint(path, format!("cannot be opened: {error}")))?;
     let weights = if found.is_dir() { weights_in(path)? } else { path.to_owned() };
-    let config = weights.with_file_name("config.json");
-    Ok(Place { config: config.is_file().then_some(config), weights })
+    let beside = |name: &str| Some(weights.with_file_name(name)).filter(|path| path.is_file());
+    let config = beside("config.json").or_else(|| beside("open_clip_config.json"));
+    Ok(Place { config, processor: beside("preprocessor_config.json"), weights })
 }
 
 fn weights_in(directory: &Path) -> Result<PathBuf> {

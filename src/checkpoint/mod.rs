@@ -1,7 +1,7 @@
 //! Trained weights: opens a checkpoint, recognises its family, and hands out tensors under the model's own names.
 //!
 //! ```text
-//! path --locate--> weights, config.json --tensors, settings--> Evidence --family--> Plan --check--> Checkpoint
+//! path --locate--> weights, config.json --tensors, settings, wrappers--> Evidence --family--> Plan --check--> Checkpoint
 //! ```
 //!
 //! Every key and shape is checked while opening, before a value is read; values are then read one tensor at a time.
@@ -9,9 +9,20 @@
 
 mod book;
 mod family;
+mod heads;
+mod hf;
+mod hf_clip;
+mod hf_dinov2;
+mod hf_dinov3;
+mod hf_siglip;
+mod hf_vit;
 mod locate;
+mod names;
+mod positions;
+mod processor;
 mod settings;
 mod tensors;
+mod wrappers;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +31,14 @@ use std::{
 
 pub use book::{CIFAR10_LABELS, save_book};
 pub use family::{Evidence, FAMILIES, Family, Piece, Plan, Source};
+pub use positions::{Covers, Positions, Resampling};
 pub use settings::Settings;
 pub use tensors::{Dtype, Tensor, Tensors};
 
 use crate::{
     error::{Error, Result},
     model::config::ViTConfig,
-    picture::Recipe,
+    picture::{MAX_INPUT_SIDE, Recipe},
 };
 
 /// The largest width, class count, picture side or similar that a model may have: far above any real one, and small
@@ -39,6 +51,17 @@ pub const MAX_DEPTH: usize = 1000;
 /// The most bad tensors that are listed one by one.
 const MAX_PROBLEMS: usize = 10_000;
 
+/// What a person says of a checkpoint beyond its path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Size in pixels to run at, (rows, cols), in place of the checkpoint's own.
+    pub size: Option<(usize, usize)>,
+    /// Heads of a layer, for checkpoints that do not say.
+    pub heads: Option<usize>,
+    /// The top-level entry of the file that holds the model, such as `teacher`.
+    pub entry: Option<String>,
+}
+
 /// A model on disk (or inside the binary) whose keys and shapes all fit, ready to give its values.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -46,13 +69,21 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// Name of the family that recognised it.
     pub family: &'static str,
-    /// Sizes and choices of the model.
+    /// What was taken from the start of the tensors' names, such as `model.vit.`.
+    pub wrapper: String,
+    /// Sizes and choices of the model, at the size it is run at.
     pub config: ViTConfig,
-    /// How the model wants its pictures.
+    /// How the model wants its pictures, at that size.
     pub recipe: Recipe,
     /// Names of the classes in order; empty if unknown.
     pub labels: Vec<String>,
-    /// Tensors of the file that the model does not use, sorted.
+    /// The file's table of positions, as it was trained; `None` for rotary ones.
+    pub positions: Option<Positions>,
+    /// What a person should know, such as what had to be guessed, one sentence each.
+    pub notes: Vec<String>,
+    /// Tensors of the file that belong to something else, sorted, each with what that is.
+    pub beside: Vec<(String, &'static str)>,
+    /// Other tensors of the file that the model does not use, sorted.
     pub unused: Vec<String>,
     tensors: Tensors,
     sources: BTreeMap<String, Source>,
@@ -66,35 +97,59 @@ impl Checkpoint {
     /// [`Error::Checkpoint`] if there is no such model or the files are broken, [`Error::Keys`] listing every tensor
     /// that is missing or misshapen.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, &Options::default())
+    }
+
+    /// Opens a checkpoint as a person wants it.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`], and [`Error::Selection`] if an option does not fit the model.
+    pub fn open_with(path: &Path, options: &Options) -> Result<Self> {
         let place = locate::locate(path)?;
         let tensors = Tensors::open(&place.weights)?;
         let settings = place.config.as_deref().map(Settings::open).transpose()?;
-        Self::new(tensors, settings)
+        let processor = place.processor.as_deref().map(Settings::open).transpose()?;
+        Self::new(tensors, settings, processor, options)
     }
 
     /// Opens a model inside the binary: the text of its `config.json` and the bytes of its `model.safetensors`.
     ///
     /// # Errors
     /// As [`Checkpoint::open`], with `built-in` in place of the path.
-    pub fn from_bytes(config: &str, weights: &'static [u8]) -> Result<Self> {
+    pub fn from_bytes(config: &str, weights: &'static [u8], options: &Options) -> Result<Self> {
         let path = Path::new("built-in");
-        Self::new(Tensors::from_bytes(path, weights)?, Some(Settings::parse(path, config.as_bytes())?))
+        let settings = Settings::parse(path, config.as_bytes())?;
+        Self::new(Tensors::from_bytes(path, weights)?, Some(settings), None, options)
     }
 
-    fn new(tensors: Tensors, settings: Option<Settings>) -> Result<Self> {
-        let evidence = Evidence { tensors: &tensors, settings: settings.as_ref() };
-        let family = family::recognise(&evidence)?;
-        let Plan { config, recipe, labels } = (family.build)(&evidence)?;
-        check_sizes(&config, &evidence)?;
-        let sources = check_keys(family, &config, &evidence)?;
-        let used: BTreeSet<&str> = sources.values().flat_map(|s| &s.pieces).map(|piece| piece.key.as_str()).collect();
-        let unused = tensors.keys().filter(|key| !used.contains(key)).map(str::to_owned).collect();
+    fn new(
+        tensors: Tensors,
+        settings: Option<Settings>,
+        processor: Option<Settings>,
+        options: &Options,
+    ) -> Result<Self> {
+        let tensors = match &options.entry {
+            Some(entry) => tensors.under(entry)?,
+            None => tensors,
+        };
+        let (settings, processor, heads) = (settings.as_ref(), processor.as_ref(), options.heads);
+        let (tensors, chain, family) = family::recognise(tensors, settings)?;
+        let evidence = Evidence { tensors: &tensors, settings, processor, heads };
+        let plan = (family.build)(&evidence)?;
+        check_sizes(&plan.config, &evidence)?;
+        let plan = at_size(plan, options.size, &evidence)?;
+        let sources = check_keys(family, &plan, &evidence)?;
+        let (beside, unused) = spare(family, &sources, &evidence)?;
         Ok(Self {
             path: tensors.path().to_owned(),
             family: family.name,
-            config,
-            recipe,
-            labels,
+            wrapper: chain.concat(),
+            config: plan.config,
+            recipe: plan.recipe,
+            labels: plan.labels,
+            positions: plan.positions,
+            notes: plan.notes,
+            beside,
             unused,
             tensors,
             sources,
@@ -117,7 +172,7 @@ impl Checkpoint {
         }
         let mut values = Vec::with_capacity(held);
         for piece in &source.pieces {
-            self.tensors.read(&piece.key, &mut values)?;
+            piece.read(&self.tensors, &mut values)?;
         }
         Ok(values)
     }
@@ -158,12 +213,42 @@ fn check_sizes(config: &ViTConfig, evidence: &Evidence) -> Result<()> {
     Ok(())
 }
 
+/// The plan at the size that is asked for, or else at the one that the checkpoint's own preprocessing gives.
+fn at_size(mut plan: Plan, size: Option<(usize, usize)>, evidence: &Evidence) -> Result<Plan> {
+    if let Some(size) = size {
+        plan.recipe = plan.recipe.at(size);
+    }
+    let (rows, cols) = plan.recipe.output().unwrap_or(plan.config.image_size);
+    let (patch_rows, patch_cols) = plan.config.patch_size;
+    let whole = (rows / patch_rows * patch_rows, cols / patch_cols * patch_cols);
+    if whole.0 == 0 || whole.1 == 0 || rows.max(cols) > MAX_INPUT_SIDE {
+        let reason = format!(
+            "a size of {cols}x{rows} pixels: expected {patch_cols}x{patch_rows} (one patch) to {MAX_INPUT_SIDE}"
+        );
+        return Err(match size {
+            Some(_) => Error::selection("--size", format!("{cols}x{rows}"), reason),
+            None => evidence.refuse(reason),
+        });
+    }
+    if whole != (rows, cols) {
+        plan.notes.push(format!(
+            "of {cols}x{rows} pixels, the model sees {}x{}: whole patches of {patch_cols}x{patch_rows}",
+            whole.1, whole.0
+        ));
+    }
+    plan.config.image_size = whole;
+    Ok(plan)
+}
+
 /// Finds the source of every parameter, and lists all tensors that are missing or misshapen.
-fn check_keys(family: &Family, config: &ViTConfig, evidence: &Evidence) -> Result<BTreeMap<String, Source>> {
+fn check_keys(family: &Family, plan: &Plan, evidence: &Evidence) -> Result<BTreeMap<String, Source>> {
     let mut sources = BTreeMap::new();
     let mut problems = Vec::new();
-    for parameter in config.parameters() {
-        let source = (family.source)(evidence, config, &parameter);
+    for parameter in plan.config.parameters() {
+        let mut source = (family.source)(evidence, &plan.config, &parameter);
+        if let (Some(table), "position_embedding") = (&plan.positions, parameter.name.as_str()) {
+            source = position_source(&source, table, &plan.config);
+        }
         problems.extend(source.pieces.iter().filter_map(|piece| piece.problem(evidence.tensors)));
         // A config.json far too large for its file must not list millions.
         if problems.len() > MAX_PROBLEMS {
@@ -177,13 +262,58 @@ fn check_keys(family: &Family, config: &ViTConfig, evidence: &Evidence) -> Resul
     Ok(sources)
 }
 
+/// The table that a family names, brought to the model's tokens.
+fn position_source(named: &Source, table: &Positions, config: &ViTConfig) -> Source {
+    let key = named.pieces.first().and_then(Piece::key).unwrap_or_default().to_owned();
+    let prefix = config.prefix_tokens();
+    let rows = table.leading(prefix) + table.grid.0 * table.grid.1;
+    let (shape, table) = ([rows, config.width], table.clone());
+    Source { pieces: vec![Piece::Positions { key, shape, table, prefix, grid: config.grid() }] }
+}
+
+/// What lies in the file beside the model: tensors that belong to something else, and unknown ones.
+fn spare(
+    family: &Family,
+    sources: &BTreeMap<String, Source>,
+    evidence: &Evidence,
+) -> Result<(Vec<(String, &'static str)>, Vec<String>)> {
+    let used: BTreeSet<&str> = sources.values().flat_map(|s| &s.pieces).filter_map(Piece::key).collect();
+    let (mut beside, mut unused) = (Vec::new(), Vec::new());
+    for key in evidence.tensors.keys().filter(|key| !used.contains(key)) {
+        let known = family.beside.iter().find(|(start, _)| key.starts_with(start)).map(|(_, what)| *what);
+        let empty = evidence.shape(key).is_some_and(|shape| shape.contains(&0)).then_some("nothing: it is empty");
+        match known.or(empty) {
+            Some(what) => beside.push((key.to_owned(), what)),
+            None => unused.push(key.to_owned()),
+        }
+    }
+    let blocks = family.blocks.map(|blocks| blocks(evidence));
+    let in_block = |key: &&String| {
+        let rest = blocks.and_then(|blocks| key.strip_prefix(blocks));
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    match unused.iter().find(in_block) {
+        Some(key) => {
+            let name = family.name;
+            Err(Error::checkpoint(
+                evidence.tensors.path(),
+                format!(
+                    "looks like {name}, but has {key} in a block, which {name} has not: its attention would be wrong"
+                ),
+            ))
+        }
+        None => Ok((beside, unused)),
+    }
+}
+
 /// The model that is used when none is named: the book's, trained on CIFAR-10 (`assets/cifar10-vit/`).
 ///
 /// # Errors
 /// None in practice; as [`Checkpoint::from_bytes`].
-pub fn built_in() -> Result<Checkpoint> {
+pub fn built_in(options: &Options) -> Result<Checkpoint> {
     Checkpoint::from_bytes(
         include_str!("../../assets/cifar10-vit/config.json"),
         include_bytes!("../../assets/cifar10-vit/model.safetensors"),
+        options,
     )
 }

@@ -1,6 +1,7 @@
 //! A model's `config.json`, field by field, with errors that name the field.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
@@ -85,6 +86,66 @@ impl Settings {
         self.fields.get(name).map(flag).transpose()
     }
 
+    /// A size, if it is stated.
+    ///
+    /// # Errors
+    /// As [`Settings::size`].
+    pub fn size_if(&self, name: &str) -> Result<Option<usize>> {
+        self.stated(name).map(|_| self.size(name)).transpose()
+    }
+
+    /// A number, such as `layer_norm_eps`, if it is stated.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is no number.
+    pub fn number(&self, name: &str) -> Result<Option<f64>> {
+        let number = |value: &Value| value.as_f64().ok_or_else(|| self.refuse(name, value, "a number"));
+        self.stated(name).map(number).transpose()
+    }
+
+    /// A word, such as `model_type`, if it is stated.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is not a string.
+    pub fn word(&self, name: &str) -> Result<Option<&str>> {
+        let word = |value| Value::as_str(value).ok_or_else(|| self.refuse(name, value, "a string"));
+        self.stated(name).map(word).transpose()
+    }
+
+    /// One number for each colour, such as `image_mean`, if it is stated.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is not a list of three numbers.
+    pub fn colours(&self, name: &str) -> Result<Option<[f32; 3]>> {
+        let Some(value) = self.stated(name) else { return Ok(None) };
+        let number = |value: &Value| value.as_f64().map(|number| number as f32);
+        let numbers: Option<Vec<f32>> = value.as_array().and_then(|list| list.iter().map(number).collect());
+        let three = numbers.and_then(|numbers| numbers.try_into().ok());
+        three.map(Some).ok_or_else(|| self.refuse(name, value, "a list of three numbers"))
+    }
+
+    /// The fields of a field, such as `vision_config`, if it has any.
+    pub fn section(&self, name: &str) -> Option<Self> {
+        let fields = self.fields.get(name)?.as_object()?.clone();
+        Some(Self { path: self.path.clone(), fields })
+    }
+
+    /// A field whose fields are all words, such as `id2label`.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is missing or holds anything else.
+    pub fn map_of_words(&self, name: &str) -> Result<BTreeMap<String, String>> {
+        let value = self.required(name)?;
+        let pair = |(key, word): (&String, &Value)| Some((key.clone(), word.as_str()?.to_owned()));
+        let pairs = value.as_object().and_then(|fields| fields.iter().map(pair).collect());
+        pairs.ok_or_else(|| self.refuse(name, value, "an object of strings"))
+    }
+
+    /// The field, unless it is missing or null.
+    pub fn stated(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+
     /// A list of words, such as `labels`, if it is stated.
     ///
     /// # Errors
@@ -100,7 +161,8 @@ impl Settings {
         self.fields.get(name).ok_or_else(|| Error::checkpoint(&self.path, format!("has no {name}")))
     }
 
-    fn refuse(&self, name: &str, value: &Value, valid: &str) -> Error {
+    /// An error about a field: what it is, and what would be valid.
+    pub(super) fn refuse(&self, name: &str, value: &Value, valid: &str) -> Error {
         let mut found = value.to_string();
         if let Some((end, _)) = found.char_indices().nth(40) {
             found.truncate(end);

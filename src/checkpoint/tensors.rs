@@ -4,7 +4,7 @@
 //! which never executes anything. No allocation is larger than the file.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fmt,
     fs::{self, File},
     io::{self, Cursor, Read, Seek, SeekFrom},
@@ -19,6 +19,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use sha2::{Digest, Sha256};
 
+use super::Settings;
 use crate::error::{Error, Result};
 
 /// The longest safetensors header that the format allows, in bytes.
@@ -88,6 +89,8 @@ impl fmt::Display for Dtype {
 /// A tensor of the file.
 #[derive(Debug)]
 pub struct Tensor {
+    /// Name in the file, with all wrappers.
+    pub name: String,
     /// Shape, outermost dimension first.
     pub shape: Vec<usize>,
     /// Type of its elements in the file.
@@ -98,8 +101,8 @@ pub struct Tensor {
 /// Where a tensor's values are.
 #[derive(Debug)]
 enum Values {
-    /// Contiguous from this byte of the file.
-    At(u64),
+    /// Contiguous in this file from this byte on.
+    At(usize, u64),
     /// Wherever the pickle says.
     Pickled(pytorch_reader::Tensor),
 }
@@ -108,10 +111,12 @@ enum Values {
 trait Stream: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Stream for T {}
 
-/// A weights file with its header read.
+/// A weights file, or several shards of one, with headers read.
+///
+/// Names can be seen without their wrappers, see [`Tensors::strip`].
 pub struct Tensors {
     path: PathBuf,
-    stream: Mutex<Box<dyn Stream>>,
+    files: Vec<Mutex<Box<dyn Stream>>>,
     tensors: BTreeMap<String, Tensor>,
 }
 
@@ -122,11 +127,15 @@ impl fmt::Debug for Tensors {
 }
 
 impl Tensors {
-    /// Opens a safetensors file or a PyTorch checkpoint, told apart by their content.
+    /// Opens a safetensors file, a PyTorch checkpoint or an index of shards, told apart by their content (an index by
+    /// its name, `*.index.json`).
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if it is neither, truncated, or contradicts itself.
+    /// [`Error::Checkpoint`] if it is none of these, truncated, contradicts itself, or lacks a shard.
     pub fn open(path: &Path) -> Result<Self> {
+        if path.to_str().is_some_and(|name| name.ends_with(".index.json")) {
+            return Self::open_shards(path);
+        }
         let unreadable = |error: io::Error| Error::checkpoint(path, format!("cannot be read: {error}"));
         let found = fs::metadata(path).map_err(unreadable)?;
         // Opening a pipe would wait for its other end.
@@ -140,7 +149,76 @@ impl Tensors {
             Container::Safetensors => read_safetensors(path, &mut file, found.len())?,
             Container::Pickle => read_pickle(path, found.len())?,
         };
-        Ok(Self { path: path.to_owned(), stream: Mutex::new(Box::new(file)), tensors })
+        Ok(Self { path: path.to_owned(), files: vec![Mutex::new(Box::new(file))], tensors })
+    }
+
+    /// Opens every shard that an index names; each tensor must be in the shard that the index says.
+    fn open_shards(path: &Path) -> Result<Self> {
+        let index = Settings::open(path)?;
+        let places = index.map_of_words("weight_map")?;
+        let names: BTreeSet<&String> = places.values().collect();
+        let shards: Vec<PathBuf> = names.iter().map(|name| path.with_file_name(name)).collect();
+        let missing = shards.iter().find(|shard| !shard.is_file() || shard.parent() != path.parent());
+        if let Some(shard) = missing {
+            return Err(Error::checkpoint(path, format!("names the shard {}, which is not there", shard.display())));
+        }
+        let mut whole = Self { path: path.to_owned(), files: Vec::new(), tensors: BTreeMap::new() };
+        for (name, shard) in names.into_iter().zip(&shards) {
+            let part = Self::open(shard)?;
+            for (key, mut tensor) in part.tensors {
+                if places.get(&key) != Some(name) {
+                    continue;
+                }
+                if let Values::At(file, _) = &mut tensor.values {
+                    *file += whole.files.len();
+                }
+                whole.tensors.insert(key, tensor);
+            }
+            whole.files.extend(part.files);
+        }
+        match places.iter().find(|(key, _)| !whole.tensors.contains_key(*key)) {
+            Some((key, shard)) => {
+                Err(Error::checkpoint(path, format!("says that {key} is in {shard}, which does not hold it")))
+            }
+            None => Ok(whole),
+        }
+    }
+
+    /// Names every tensor without the wrappers in `chain`, each taken from the start of the name if it is there; a name
+    /// that has none of them keeps it, unless another then has the same.
+    pub fn strip(self, chain: &[&str]) -> Self {
+        let mut tensors = BTreeMap::new();
+        let mut others = Vec::new();
+        for (_, tensor) in self.tensors {
+            let mut rest = tensor.name.as_str();
+            let mut stripped = false;
+            for wrapper in chain {
+                if let Some(inner) = rest.strip_prefix(wrapper) {
+                    (rest, stripped) = (inner, true);
+                }
+            }
+            let key = rest.to_owned();
+            if stripped { drop(tensors.insert(key, tensor)) } else { others.push((key, tensor)) }
+        }
+        for (key, tensor) in others {
+            tensors.entry(key).or_insert(tensor);
+        }
+        Self { tensors, ..self }
+    }
+
+    /// Only the tensors under a top-level entry, such as `teacher`.
+    ///
+    /// # Errors
+    /// [`Error::Selection`] naming the entries there are.
+    pub fn under(self, entry: &str) -> Result<Self> {
+        let entries: BTreeSet<&str> = self.keys().filter_map(|key| key.split('.').next()).collect();
+        if !entries.contains(entry) {
+            let few: Vec<&str> = entries.into_iter().take(8).collect();
+            return Err(Error::selection("--checkpoint-key", entry, format!("this file holds {}", few.join(", "))));
+        }
+        let prefix = format!("{entry}.");
+        let tensors = self.tensors.into_iter().filter(|(key, _)| key.starts_with(&prefix)).collect();
+        Ok(Self { tensors, ..self })
     }
 
     /// Opens the bytes of a safetensors file; `path` is for error messages.
@@ -150,7 +228,7 @@ impl Tensors {
     pub fn from_bytes(path: &Path, bytes: &'static [u8]) -> Result<Self> {
         let mut stream = Cursor::new(bytes);
         let tensors = read_safetensors(path, &mut stream, bytes.len() as u64)?;
-        Ok(Self { path: path.to_owned(), stream: Mutex::new(Box::new(stream)), tensors })
+        Ok(Self { path: path.to_owned(), files: vec![Mutex::new(Box::new(stream))], tensors })
     }
 
     /// The weights file.
@@ -190,16 +268,16 @@ impl Tensors {
         let failed = |error| self.refuse(format!("the values of {key} cannot be read: {error}"));
         match &tensor.values {
             Values::Pickled(pickled) => tensor.dtype.decode(&pickled.read().map_err(failed)?, values),
-            Values::At(start) => self.read_at(*start, tensor, values).map_err(failed)?,
+            Values::At(file, start) => self.read_at(*file, *start, tensor, values).map_err(failed)?,
         }
         Ok(())
     }
 
     /// Streams values into place, so that a tensor is never held twice.
-    fn read_at(&self, start: u64, tensor: &Tensor, values: &mut Vec<f32>) -> io::Result<()> {
+    fn read_at(&self, file: usize, start: u64, tensor: &Tensor, values: &mut Vec<f32>) -> io::Result<()> {
         let mut left = tensor.shape.iter().product::<usize>() * tensor.dtype.size();
         let mut chunk = vec![0; CHUNK.min(left)];
-        let mut stream = self.stream();
+        let mut stream = lock(self.files.get(file).ok_or(io::ErrorKind::NotFound)?);
         stream.seek(SeekFrom::Start(start))?;
         while left > 0 {
             let part = &mut chunk[..left.min(CHUNK)];
@@ -210,26 +288,28 @@ impl Tensors {
         Ok(())
     }
 
-    /// SHA-256 of the whole file in lower-case hex.
+    /// SHA-256 of the whole file in lower-case hex; of shards, one after the other in the order of their names.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if the file cannot be read.
+    /// [`Error::Checkpoint`] if a file cannot be read.
     pub fn sha256(&self) -> Result<String> {
         let mut hasher = Sha256::new();
-        let mut stream = self.stream();
-        let copied = stream.rewind().and_then(|()| io::copy(&mut *stream, &mut hasher));
-        copied.map_err(|error| self.refuse(format!("cannot be read: {error}")))?;
+        for file in &self.files {
+            let mut stream = lock(file);
+            let copied = stream.rewind().and_then(|()| io::copy(&mut *stream, &mut hasher));
+            copied.map_err(|error| self.refuse(format!("cannot be read: {error}")))?;
+        }
         Ok(format!("{:x}", hasher.finalize()))
-    }
-
-    fn stream(&self) -> MutexGuard<'_, Box<dyn Stream>> {
-        // Every reader seeks first, so what another left behind does not matter.
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refuse(&self, reason: String) -> Error {
         Error::checkpoint(&self.path, reason)
     }
+}
+
+fn lock(file: &Mutex<Box<dyn Stream>>) -> MutexGuard<'_, Box<dyn Stream>> {
+    // Every reader seeks first, so what another left behind does not matter.
+    file.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Container {
@@ -291,12 +371,13 @@ fn read_safetensors(path: &Path, stream: &mut impl Stream, length: u64) -> Resul
             "its header describes {described} bytes of values, the file holds {data}: truncated?"
         )));
     }
-    let tensor = |info: &TensorInfo| Tensor {
+    let tensor = |name: &str, info: &TensorInfo| Tensor {
+        name: name.to_owned(),
         shape: info.shape.clone(),
         dtype: Dtype::from_name(info.dtype.to_string()),
-        values: Values::At(8 + size + info.data_offsets.0 as u64),
+        values: Values::At(0, 8 + size + info.data_offsets.0 as u64),
     };
-    Ok(metadata.tensors().into_iter().map(|(key, info)| (key, tensor(info))).collect())
+    Ok(metadata.tensors().into_iter().map(|(key, info)| (key.clone(), tensor(&key, info))).collect())
 }
 
 /// A safetensors header's entries. A map would silently keep the last of two tensors with one name.
@@ -354,7 +435,10 @@ fn read_pickle(path: &Path, length: u64) -> Result<BTreeMap<String, Tensor>> {
             ));
         }
         let dtype = Dtype::from_name(format!("{:?}", pickled.dtype()));
-        tensors.insert(key, Tensor { shape: pickled.shape().to_vec(), dtype, values: Values::Pickled(pickled) });
+        tensors.insert(
+            key.clone(),
+            Tensor { name: key, shape: pickled.shape().to_vec(), dtype, values: Values::Pickled(pickled) },
+        );
     }
     if tensors.is_empty() {
         return Err(Error::checkpoint(path, "holds no tensors: expected a state dict"));

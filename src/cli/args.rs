@@ -1,12 +1,14 @@
 //! What can be typed. Every value is a library type with `FromStr`; the help text is the doc comment.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
+    checkpoint::Options,
     device::Choice,
-    model::Size,
+    model::Standard,
+    picture::Size,
     render::{
         Format, Style,
         colormap::Colormap,
@@ -72,6 +74,9 @@ pub struct RunArgs {
     /// Model: a checkpoint directory or file [default: the built-in model]
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
+    /// How to open the checkpoint
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// Output directory; several pictures get one each in it [default: photo-attention for photo.jpg]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -104,6 +109,31 @@ pub struct RunArgs {
     /// Print the manifest instead of the paths of the files
     #[arg(long)]
     pub json: bool,
+}
+
+/// How to open a checkpoint.
+#[derive(Debug, Clone, Args)]
+pub struct CheckpointArgs {
+    /// Pixels that pictures are brought to, W or WxH [default: the checkpoint's own]
+    #[arg(long, value_name = "W[xH]")]
+    pub size: Option<Size>,
+    /// Heads of a layer, for checkpoints that do not say
+    #[arg(long, value_name = "N")]
+    pub heads_per_layer: Option<NonZeroUsize>,
+    /// Entry of a training checkpoint that holds the model, such as teacher
+    #[arg(long, value_name = "KEY")]
+    pub checkpoint_key: Option<String>,
+}
+
+impl CheckpointArgs {
+    /// The same for the library.
+    pub fn options(&self) -> Options {
+        Options {
+            size: self.size.map(|size| (size.rows, size.cols)),
+            heads: self.heads_per_layer.map(NonZeroUsize::get),
+            entry: self.checkpoint_key.clone(),
+        }
+    }
 }
 
 /// How the maps are coloured.
@@ -191,7 +221,7 @@ pub struct BenchArgs {
     pub model: Option<PathBuf>,
     /// Random weights instead: s16, b16, l14 (ViT at 224 x 224) or book
     #[arg(long, value_name = "SIZE", conflicts_with = "model")]
-    pub synthetic: Option<Size>,
+    pub synthetic: Option<Standard>,
     /// Side of the model's picture in pixels, with --synthetic
     #[arg(long, value_name = "PIXELS", requires = "synthetic")]
     pub size: Option<usize>,

@@ -7,7 +7,7 @@ use burn::{
     tensor::{Int, Tensor, TensorData},
 };
 
-use super::{Parameters, kernels::softmax};
+use super::{Norm, Parameters, Rotary, ViTConfig, kernels::softmax};
 use crate::error::Result;
 
 /// Whose attention a forward pass should hand out.
@@ -35,6 +35,10 @@ pub struct Attention {
     qkv: Linear,
     /// The output projection, `[width, width]`.
     projection: Linear,
+    /// Norms of each head's queries and keys, where the model has them.
+    norms: Option<[Norm; 2]>,
+    /// Positions that turn queries and keys, where the model has them.
+    rotary: Option<Rotary>,
     heads: usize,
 }
 
@@ -47,8 +51,23 @@ impl Attention {
         Ok(Self {
             qkv: parameters.linear(&format!("{name}.qkv"), width, 3 * width, qkv_bias)?,
             projection: parameters.linear(&format!("{name}.projection"), width, width, true)?,
+            norms: None,
+            rotary: None,
             heads,
         })
+    }
+
+    /// A block's attention: the plain one, and what else the config asks for.
+    ///
+    /// # Errors
+    /// Whatever the source of the parameters answers.
+    pub fn from_config(name: &str, config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
+        let plain = Self::new(name, config.width, config.heads, config.qkv_bias, parameters)?;
+        let mut norm =
+            |part: &str| Norm::new(&format!("{name}.{part}"), config.head_width(), config.norm_eps, parameters);
+        let norms = if config.qk_norm { Some([norm("query_norm")?, norm("key_norm")?]) } else { None };
+        let rotary = config.rope_theta.map(|theta| Rotary::new(config, theta, parameters.device()));
+        Ok(Self { norms, rotary, ..plain })
     }
 
     /// Attends: project; score and scale; softmax over the keys; weigh the values.
@@ -63,6 +82,7 @@ impl Attention {
 
         // 1. Project.
         let [q, k, v] = self.project(x);
+        let [q, k] = self.prepare([q, k]);
         let keys = k.transpose();
 
         let mut kept = Vec::new();
@@ -103,6 +123,20 @@ impl Attention {
         [0, 1, 2].map(|part| qkv.clone().narrow(1, part * heads, heads))
     }
 
+    /// Queries and keys as they meet: nothing happens to them in the book's model.
+    ///
+    /// # Shapes
+    /// twice `[batch, heads, tokens, width / heads]` to the same
+    fn prepare(&self, [mut q, mut k]: [Tensor<4>; 2]) -> [Tensor<4>; 2] {
+        if let Some([query_norm, key_norm]) = &self.norms {
+            (q, k) = (query_norm.forward(q), key_norm.forward(k));
+        }
+        if let Some(rotary) = &self.rotary {
+            (q, k) = (rotary.turn(q), rotary.turn(k));
+        }
+        [q, k]
+    }
+
     /// Heads side by side again, mixed by the output projection.
     ///
     /// # Shapes
@@ -119,7 +153,7 @@ impl Attention {
 ///
 /// # Shapes
 /// `[batch, heads, queries, head_width]` and `[batch, heads, head_width, keys]` to `[batch, heads, queries, keys]`
-fn score(q: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+pub(super) fn score(q: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
     let scale = 1.0 / (q.dims()[3] as f64).sqrt();
     (q * scale).matmul(keys)
 }

@@ -1,7 +1,7 @@
 //! One transformer block: attention and MLP, each behind a layer norm and beside a residual path.
 
 use burn::{
-    module::Module,
+    module::{Module, Param},
     nn::Linear,
     tensor::{Tensor, activation::sigmoid},
 };
@@ -14,9 +14,14 @@ use crate::error::Result;
 pub struct Block {
     norm1: Norm,
     attention: Attention,
+    scale1: Option<Scale>,
     norm2: Norm,
     mlp: Mlp,
+    scale2: Option<Scale>,
 }
+
+/// LayerScale: a learned factor for each of a token's values.
+type Scale = Param<Tensor<1>>;
 
 impl Block {
     /// Block number `index` of a model.
@@ -25,12 +30,18 @@ impl Block {
     /// Whatever the source of the parameters answers.
     pub fn new(index: usize, config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
         let name = format!("blocks.{index}");
-        let attention = format!("{name}.attention");
+        let scale = |part: &str, parameters: &mut Parameters| -> Result<Option<Scale>> {
+            let named = || parameters.tensor(&format!("{name}.{part}"), [config.width]);
+            config.layer_scale.then(named).transpose()
+        };
+        let (width, eps) = (config.width, config.norm_eps);
         Ok(Self {
-            norm1: Norm::new(&format!("{name}.norm1"), config, parameters)?,
-            attention: Attention::new(&attention, config.width, config.heads, config.qkv_bias, parameters)?,
-            norm2: Norm::new(&format!("{name}.norm2"), config, parameters)?,
+            norm1: Norm::new(&format!("{name}.norm1"), width, eps, parameters)?,
+            attention: Attention::from_config(&format!("{name}.attention"), config, parameters)?,
+            scale1: scale("scale1", parameters)?,
+            norm2: Norm::new(&format!("{name}.norm2"), width, eps, parameters)?,
             mlp: Mlp::new(&format!("{name}.mlp"), config, parameters)?,
+            scale2: scale("scale2", parameters)?,
         })
     }
 
@@ -40,9 +51,16 @@ impl Block {
     /// `[batch, tokens, width]` to the same, and weights as [`Attention::forward`] gives them
     pub fn forward(&self, x: Tensor<3>, queries: &Queries, max_scores: usize) -> (Tensor<3>, Weights) {
         let (attended, weights) = self.attention.forward(self.norm1.forward(x.clone()), queries, max_scores);
-        let x = x + attended;
+        let x = x + scaled(attended, &self.scale1);
         let mixed = self.mlp.forward(self.norm2.forward(x.clone()));
-        (x + mixed, weights)
+        (x + scaled(mixed, &self.scale2), weights)
+    }
+}
+
+fn scaled(x: Tensor<3>, scale: &Option<Scale>) -> Tensor<3> {
+    match scale {
+        Some(scale) => x * scale.val().unsqueeze(),
+        None => x,
     }
 }
 
@@ -53,6 +71,7 @@ pub struct Mlp {
     fc2: Linear,
     #[module(skip)]
     activation: Activation,
+    gated: bool,
 }
 
 impl Mlp {
@@ -62,9 +81,10 @@ impl Mlp {
     /// Whatever the source of the parameters answers.
     pub fn new(name: &str, config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
         Ok(Self {
-            fc1: parameters.linear(&format!("{name}.fc1"), config.width, config.mlp_width, true)?,
+            fc1: parameters.linear(&format!("{name}.fc1"), config.width, config.mlp_outputs(), true)?,
             fc2: parameters.linear(&format!("{name}.fc2"), config.mlp_width, config.width, true)?,
             activation: config.activation,
+            gated: config.gated_mlp,
         })
     }
 
@@ -72,11 +92,21 @@ impl Mlp {
     /// `[batch, tokens, width]` to the same
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let hidden = self.fc1.forward(x);
-        let hidden = match self.activation {
-            Activation::GeluErf => kernels::gelu(hidden),
-            Activation::GeluTanh => kernels::gelu_tanh(hidden),
-            Activation::QuickGelu => hidden.clone() * sigmoid(hidden * 1.702),
+        let hidden = if self.gated {
+            let half = hidden.dims()[2] / 2;
+            self.activate(hidden.clone().narrow(2, 0, half)) * hidden.narrow(2, half, half)
+        } else {
+            self.activate(hidden)
         };
         self.fc2.forward(hidden)
+    }
+
+    fn activate(&self, x: Tensor<3>) -> Tensor<3> {
+        match self.activation {
+            Activation::GeluErf => kernels::gelu(x),
+            Activation::GeluTanh => kernels::gelu_tanh(x),
+            Activation::QuickGelu => x.clone() * sigmoid(x * 1.702),
+            Activation::Silu => x.clone() * sigmoid(x),
+        }
     }
 }

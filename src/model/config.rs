@@ -12,12 +12,29 @@ pub enum Activation {
     GeluTanh,
     /// x·σ(1.702x), as in OpenAI's CLIP.
     QuickGelu,
+    /// x·σ(x), the gate of SwiGLU.
+    Silu,
+}
+
+/// What the classifier looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pool {
+    /// The CLS token.
+    Cls,
+    /// The mean of the patches.
+    Mean,
+    /// CLS, and beside it the mean of the patches: twice the width (DINOv2).
+    ClsAndMean,
+    /// CLS and the distillation token, each with a classifier of its own, averaged (DeiT).
+    ClsAndDist,
 }
 
 /// Sizes and choices of a Vision Transformer. The default is the book's model for 32x32 pictures.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct ViTConfig {
-    /// Picture size in pixels, (rows, cols); a multiple of `patch_size`.
+    /// Size in pixels of the pictures that the model is run on, (rows, cols); a multiple of `patch_size`.
     pub image_size: (usize, usize),
     /// Patch size in pixels, (rows, cols).
     pub patch_size: (usize, usize),
@@ -33,16 +50,34 @@ pub struct ViTConfig {
     pub mlp_width: usize,
     /// The MLP's nonlinearity.
     pub activation: Activation,
+    /// Whether the MLP's hidden values are gated: `activation(a) · b`, with a and b projections of their own (SwiGLU).
+    pub gated_mlp: bool,
     /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
+    /// Whether each head's queries and keys pass a layer norm before they meet.
+    pub qk_norm: bool,
+    /// Whether learned factors scale what attention and MLP add to a token (LayerScale, Touvron et al. 2021).
+    pub layer_scale: bool,
     /// Epsilon of every layer norm.
     pub norm_eps: f64,
+    /// Whether a layer norm precedes the first block (CLIP).
+    pub first_norm: bool,
     /// Whether a layer norm follows the last block.
     pub final_norm: bool,
     /// Whether a CLS token comes first.
     pub cls_token: bool,
-    /// Register tokens between CLS and the patches; they get no position.
+    /// Whether a distillation token follows it (DeiT).
+    pub dist_token: bool,
+    /// Register tokens between those and the patches (Darcet et al. 2023).
     pub registers: usize,
+    /// The longest period of rotary positions (DINOv3), in place of a learned position for each token.
+    pub rope_theta: Option<f64>,
+    /// What the classifier looks at.
+    pub pool: Pool,
+    /// Whether a layer norm stands between that and the classifier.
+    pub pooled_norm: bool,
+    /// Whether a learned probe attends to the final tokens, with as many heads as a block (SigLIP).
+    pub probe: bool,
     /// Classes of the classifier, 0 for none.
     pub classes: usize,
 }
@@ -58,11 +93,20 @@ impl Default for ViTConfig {
             heads: 4,
             mlp_width: 192,
             activation: Activation::GeluTanh,
+            gated_mlp: false,
             qkv_bias: true,
+            qk_norm: false,
+            layer_scale: false,
             norm_eps: 1e-5,
+            first_norm: false,
             final_norm: false,
             cls_token: true,
+            dist_token: false,
             registers: 0,
+            rope_theta: None,
+            pool: Pool::Cls,
+            pooled_norm: false,
+            probe: false,
             classes: 10,
         }
     }
@@ -88,9 +132,32 @@ impl ViTConfig {
         self.channels * self.patch_size.0 * self.patch_size.1
     }
 
+    /// Width of a head's queries, keys and values.
+    pub fn head_width(&self) -> usize {
+        self.width / self.heads
+    }
+
+    /// Outputs of the MLP's first layer: twice its hidden width if half of them are gates.
+    pub fn mlp_outputs(&self) -> usize {
+        if self.gated_mlp { 2 * self.mlp_width } else { self.mlp_width }
+    }
+
+    /// Number of values that the classifier looks at.
+    pub fn pooled_width(&self) -> usize {
+        if self.pool == Pool::ClsAndMean { 2 * self.width } else { self.width }
+    }
+
+    /// Which token is what.
+    pub fn layout(&self) -> TokenLayout {
+        let named = [(self.cls_token, "CLS"), (self.dist_token, "DIST")];
+        let named = named.into_iter().filter(|(there, _)| *there).map(|(_, name)| name.to_owned());
+        let registers = (0..self.registers).map(|i| format!("REG{i}"));
+        TokenLayout { prefix: named.chain(registers).collect(), grid: self.grid() }
+    }
+
     /// Number of tokens before the patches.
     pub fn prefix_tokens(&self) -> usize {
-        usize::from(self.cls_token) + self.registers
+        usize::from(self.cls_token) + usize::from(self.dist_token) + self.registers
     }
 
     /// Number of tokens: prefix and patches.
@@ -98,41 +165,66 @@ impl ViTConfig {
         self.prefix_tokens() + self.grid().0 * self.grid().1
     }
 
-    /// Which token is what.
-    pub fn layout(&self) -> TokenLayout {
-        let cls = self.cls_token.then(|| "CLS".to_owned());
-        let registers = (0..self.registers).map(|i| format!("REG{i}"));
-        TokenLayout { prefix: cls.into_iter().chain(registers).collect(), grid: self.grid() }
-    }
-
     /// Every learned tensor of the model, in the order of the data flow.
     pub fn parameters(&self) -> Vec<Parameter> {
         let d = self.width;
-        let positions = usize::from(self.cls_token) + self.grid().0 * self.grid().1;
         let mut list = List::default();
         list.linear("patch_embedding", d, self.patch_values(), true);
         if self.cls_token {
             list.tensor("cls_token", &[1, 1, d]);
         }
+        if self.dist_token {
+            list.tensor("dist_token", &[1, 1, d]);
+        }
         if self.registers > 0 {
             list.tensor("registers", &[1, self.registers, d]);
         }
-        list.tensor("position_embedding", &[1, positions, d]);
+        if self.rope_theta.is_none() {
+            list.tensor("position_embedding", &[1, self.tokens(), d]);
+        }
+        if self.first_norm {
+            list.norm("first_norm", d);
+        }
         for i in 0..self.depth {
-            list.norm(&format!("blocks.{i}.norm1"), d);
-            list.linear(&format!("blocks.{i}.attention.qkv"), 3 * d, d, self.qkv_bias);
-            list.linear(&format!("blocks.{i}.attention.projection"), d, d, true);
-            list.norm(&format!("blocks.{i}.norm2"), d);
-            list.linear(&format!("blocks.{i}.mlp.fc1"), self.mlp_width, d, true);
-            list.linear(&format!("blocks.{i}.mlp.fc2"), d, self.mlp_width, true);
+            self.block_parameters(&format!("blocks.{i}"), &mut list);
         }
         if self.final_norm {
             list.norm("final_norm", d);
         }
+        if self.probe {
+            list.tensor("probe.token", &[1, 1, d]);
+            list.linear("probe.qk", 2 * d, d, true);
+        }
         if self.classes > 0 {
-            list.linear("classifier", self.classes, d, true);
+            if self.pooled_norm {
+                list.norm("pooled_norm", d);
+            }
+            list.linear("classifier", self.classes, self.pooled_width(), true);
+            if self.pool == Pool::ClsAndDist {
+                list.linear("dist_classifier", self.classes, d, true);
+            }
         }
         list.0
+    }
+
+    fn block_parameters(&self, block: &str, list: &mut List) {
+        let d = self.width;
+        list.norm(&format!("{block}.norm1"), d);
+        list.linear(&format!("{block}.attention.qkv"), 3 * d, d, self.qkv_bias);
+        if self.qk_norm {
+            list.norm(&format!("{block}.attention.query_norm"), self.head_width());
+            list.norm(&format!("{block}.attention.key_norm"), self.head_width());
+        }
+        list.linear(&format!("{block}.attention.projection"), d, d, true);
+        if self.layer_scale {
+            list.tensor(&format!("{block}.scale1"), &[d]);
+        }
+        list.norm(&format!("{block}.norm2"), d);
+        list.linear(&format!("{block}.mlp.fc1"), self.mlp_outputs(), d, true);
+        list.linear(&format!("{block}.mlp.fc2"), d, self.mlp_width, true);
+        if self.layer_scale {
+            list.tensor(&format!("{block}.scale2"), &[d]);
+        }
     }
 }
 

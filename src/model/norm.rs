@@ -5,7 +5,7 @@ use burn::{
     tensor::Tensor,
 };
 
-use super::{Parameters, ViTConfig, kernels};
+use super::{Parameters, kernels};
 use crate::error::Result;
 
 /// Layer norm over a token's values: `(x - mean) / √(variance + eps) · γ + β` (Ba et al. 2016).
@@ -17,21 +17,21 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// A norm of the config's width and epsilon.
+    /// A norm over `width` values, with its epsilon.
     ///
     /// # Errors
     /// Whatever the source of the parameters answers.
-    pub fn new(name: &str, config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
+    pub fn new(name: &str, width: usize, eps: f64, parameters: &mut Parameters) -> Result<Self> {
         Ok(Self {
-            weight: parameters.tensor(&format!("{name}.weight"), [config.width])?,
-            bias: parameters.tensor(&format!("{name}.bias"), [config.width])?,
-            eps: config.norm_eps,
+            weight: parameters.tensor(&format!("{name}.weight"), [width])?,
+            bias: parameters.tensor(&format!("{name}.bias"), [width])?,
+            eps,
         })
     }
 
     /// # Shapes
-    /// `[batch, tokens, width]` to the same
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+    /// `[.., width]` to the same
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         kernels::layer_norm(x, self.weight.val(), self.bias.val(), self.eps)
     }
 }

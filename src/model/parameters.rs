@@ -23,6 +23,11 @@ impl<'a> Parameters<'a> {
         Self { device, source }
     }
 
+    /// The device that layers are built on.
+    pub fn device(&self) -> &Device {
+        self.device
+    }
+
     /// One tensor as it is.
     ///
     /// # Errors

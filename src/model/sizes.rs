@@ -6,7 +6,7 @@ use super::{Activation, ViTConfig};
 
 /// A well-known size of Vision Transformer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
+pub enum Standard {
     /// ViT-S/16 at 224 x 224.
     S16,
     /// ViT-B/16 at 224 x 224.
@@ -17,7 +17,7 @@ pub enum Size {
     Book,
 }
 
-impl Size {
+impl Standard {
     /// Every size by name.
     pub const NAMES: [(&'static str, Self); 4] =
         [("s16", Self::S16), ("b16", Self::B16), ("l14", Self::L14), ("book", Self::Book)];
@@ -46,7 +46,7 @@ impl Size {
     }
 }
 
-impl FromStr for Size {
+impl FromStr for Standard {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -56,7 +56,7 @@ impl FromStr for Size {
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for Standard {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.pad(Self::NAMES.iter().find(|(_, size)| size == self).map_or("?", |(name, _)| name))
     }

@@ -6,7 +6,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
-use super::{Block, Norm, Parameters, Queries, ViTConfig, Weights};
+use super::{Block, Norm, Parameters, Pool, Probe, Queries, ViTConfig, Weights};
 use crate::{error::Result, record::TokenLayout};
 
 /// A Vision Transformer (Dosovitskiy et al. 2020; the book's chapter 3).
@@ -14,11 +14,17 @@ use crate::{error::Result, record::TokenLayout};
 pub struct ViT {
     patch_embedding: Linear,
     cls_token: Option<Param<Tensor<3>>>,
+    dist_token: Option<Param<Tensor<3>>>,
     registers: Option<Param<Tensor<3>>>,
-    position_embedding: Param<Tensor<3>>,
+    /// One for each token; zero for tokens that have no place in the picture.
+    position_embedding: Option<Param<Tensor<3>>>,
+    first_norm: Option<Norm>,
     blocks: Vec<Block>,
     final_norm: Option<Norm>,
+    probe: Option<Probe>,
+    pooled_norm: Option<Norm>,
     classifier: Option<Linear>,
+    dist_classifier: Option<Linear>,
     #[module(skip)]
     config: ViTConfig,
 }
@@ -39,6 +45,8 @@ pub struct Output {
     pub tokens: Tensor<3>,
     /// Class scores `[batch, classes]`, if the model has classes and all layers ran.
     pub logits: Option<Tensor<2>>,
+    /// Attention of the probe `[batch, heads, 1, tokens]`, if the model has one and all layers ran.
+    pub probe: Option<Tensor<4>>,
 }
 
 impl ViT {
@@ -53,20 +61,30 @@ impl ViT {
     ) -> Result<Self> {
         let mut parameters = Parameters::new(device, &mut source);
         let p = &mut parameters;
-        let width = config.width;
-        let positions = config.tokens() - config.registers;
+        let (width, classes) = (config.width, config.classes);
+        let token = |there: bool, name: &str, count: usize, p: &mut Parameters| {
+            there.then(|| p.tensor(name, [1, count, width])).transpose()
+        };
+        let norm = |there: bool, name: &str, p: &mut Parameters| {
+            there.then(|| Norm::new(name, width, config.norm_eps, p)).transpose()
+        };
+        let linear = |there: bool, name: &str, inputs: usize, p: &mut Parameters| {
+            there.then(|| p.linear(name, inputs, classes, true)).transpose()
+        };
+        let two_heads = classes > 0 && config.pool == Pool::ClsAndDist;
         Ok(Self {
             patch_embedding: p.linear("patch_embedding", config.patch_values(), width, true)?,
-            cls_token: config.cls_token.then(|| p.tensor("cls_token", [1, 1, width])).transpose()?,
-            registers: (config.registers > 0)
-                .then(|| p.tensor("registers", [1, config.registers, width]))
-                .transpose()?,
-            position_embedding: p.tensor("position_embedding", [1, positions, width])?,
+            cls_token: token(config.cls_token, "cls_token", 1, p)?,
+            dist_token: token(config.dist_token, "dist_token", 1, p)?,
+            registers: token(config.registers > 0, "registers", config.registers, p)?,
+            position_embedding: token(config.rope_theta.is_none(), "position_embedding", config.tokens(), p)?,
+            first_norm: norm(config.first_norm, "first_norm", p)?,
             blocks: (0..config.depth).map(|i| Block::new(i, config, p)).collect::<Result<_>>()?,
-            final_norm: config.final_norm.then(|| Norm::new("final_norm", config, p)).transpose()?,
-            classifier: (config.classes > 0)
-                .then(|| p.linear("classifier", width, config.classes, true))
-                .transpose()?,
+            final_norm: norm(config.final_norm, "final_norm", p)?,
+            probe: config.probe.then(|| Probe::new(config, p)).transpose()?,
+            pooled_norm: norm(classes > 0 && config.pooled_norm, "pooled_norm", p)?,
+            classifier: linear(classes > 0, "classifier", config.pooled_width(), p)?,
+            dist_classifier: linear(two_heads, "dist_classifier", width, p)?,
             config: config.clone(),
         })
     }
@@ -101,54 +119,58 @@ impl ViT {
             x = output;
         }
         if forward.layers < self.blocks.len() {
-            return Ok(Output { tokens: x, logits: None });
+            return Ok(Output { tokens: x, logits: None, probe: None });
         }
         if let Some(norm) = &self.final_norm {
             x = norm.forward(x);
         }
         let logits = self.classify(&x);
-        Ok(Output { tokens: x, logits })
+        let probe = self.probe.as_ref().map(|probe| probe.forward(x.clone()));
+        Ok(Output { tokens: x, logits, probe })
     }
 
-    /// Patches, embedded, with CLS, positions and registers.
+    /// Patches, embedded, behind CLS and its like, with positions.
     ///
     /// # Shapes
     /// `[batch, channels, rows, cols]` to `[batch, tokens, width]`
     fn embed(&self, pixels: Tensor<4>) -> Tensor<3> {
         let patches = self.patch_embedding.forward(patchify(pixels, self.config.patch_size));
         let batch = patches.dims()[0];
-        let every = |token: &Param<Tensor<3>>| token.val().repeat_dim(0, batch);
-        let mut x = match &self.cls_token {
-            Some(cls) => Tensor::cat(vec![every(cls), patches], 1),
-            None => patches,
-        };
-        x = x + self.position_embedding.val();
-        if let Some(registers) = &self.registers {
-            // Registers have no place in the picture, so they come in after the positions (Darcet et al. 2023).
-            let cls = usize::from(self.config.cls_token);
-            let rest = x.clone().narrow(1, cls, x.dims()[1] - cls);
-            let mut parts = vec![every(registers), rest];
-            if cls > 0 {
-                parts.insert(0, x.narrow(1, 0, cls));
-            }
-            x = Tensor::cat(parts, 1);
+        let prefix = [&self.cls_token, &self.dist_token, &self.registers].into_iter().flatten();
+        let mut parts: Vec<_> = prefix.map(|token| token.val().repeat_dim(0, batch)).collect();
+        parts.push(patches);
+        let mut x = Tensor::cat(parts, 1);
+        if let Some(positions) = &self.position_embedding {
+            x = x + positions.val();
         }
-        x
+        match &self.first_norm {
+            Some(norm) => norm.forward(x),
+            None => x,
+        }
     }
 
-    /// Class scores from CLS, or from the mean of the patches where there is no CLS.
+    /// Class scores from what the model pools.
     ///
     /// # Shapes
     /// `[batch, tokens, width]` to `[batch, classes]`
     fn classify(&self, x: &Tensor<3>) -> Option<Tensor<2>> {
         let classifier = self.classifier.as_ref()?;
-        let prefix = self.config.prefix_tokens();
-        let pooled = if self.config.cls_token {
-            x.clone().narrow(1, 0, 1)
-        } else {
-            x.clone().narrow(1, prefix, x.dims()[1] - prefix).mean_dim(1)
+        let token = |index: usize| x.clone().narrow(1, index, 1).squeeze_dim::<2>(1);
+        let mean = || {
+            let prefix = self.config.prefix_tokens();
+            x.clone().narrow(1, prefix, x.dims()[1] - prefix).mean_dim(1).squeeze_dim::<2>(1)
         };
-        Some(classifier.forward(pooled.squeeze_dim::<2>(1)))
+        let pooled = match self.config.pool {
+            Pool::Cls | Pool::ClsAndDist => token(0),
+            Pool::Mean => mean(),
+            Pool::ClsAndMean => Tensor::cat(vec![token(0), mean()], 1),
+        };
+        let pooled = self.pooled_norm.as_ref().map_or(pooled.clone(), |norm| norm.forward(pooled));
+        let logits = classifier.forward(pooled);
+        match &self.dist_classifier {
+            Some(second) => Some((logits + second.forward(token(1))) / 2.0),
+            None => Some(logits),
+        }
     }
 }
 

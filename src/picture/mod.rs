@@ -18,7 +18,7 @@ use image::{
 use sha2::{Digest, Sha256};
 
 pub use self::geometry::{Axis, Geometry};
-pub use self::recipe::{Crop, Filter, MAX_INPUT_SIDE, Middle, ModelInput, Recipe, Resize};
+pub use self::recipe::{Crop, Filter, MAX_INPUT_SIDE, Middle, ModelInput, Recipe, Resize, Size};
 use crate::error::{Error, Result};
 
 /// The picture formats that [`load`] reads, with their names. A file's content decides, not its name.

@@ -1,5 +1,7 @@
 //! A checkpoint's way of preparing pictures: resize, crop, normalise.
 
+use std::str::FromStr;
+
 use image::RgbImage;
 
 use super::resample::resample;
@@ -37,6 +39,33 @@ pub enum Resize {
     },
     /// The shorter edge to this length and the longer one in proportion, rounded down, as torchvision does.
     ShortestEdge(usize),
+    /// In proportion, so that this size is just covered, rounded to the nearest pixel, as timm does.
+    Cover {
+        /// Height.
+        rows: usize,
+        /// Width.
+        cols: usize,
+    },
+}
+
+/// A size in pixels, as typed: `W` for a square, or `WxH`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Height.
+    pub rows: usize,
+    /// Width.
+    pub cols: usize,
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let side = |text: &str| text.parse().ok().filter(|side| (1..=MAX_INPUT_SIDE).contains(side));
+        let (cols, rows) = text.split_once('x').unwrap_or((text, text));
+        let size = side(cols).zip(side(rows)).map(|(cols, rows)| Self { rows, cols });
+        size.ok_or_else(|| format!("expected W or WxH, each from 1 to {MAX_INPUT_SIDE} pixels"))
+    }
 }
 
 /// A resampling filter. When shrinking, each widens with the scale (antialiasing), as Pillow's do.
@@ -99,6 +128,37 @@ impl Recipe {
         }
     }
 
+    /// The size in pixels that every picture ends up with, (rows, cols); `None` if it depends on the picture.
+    pub fn output(&self) -> Option<(usize, usize)> {
+        match (self.crop, self.resize) {
+            (Some(crop), _) => Some((crop.rows, crop.cols)),
+            (None, Resize::Squash { rows, cols }) => Some((rows, cols)),
+            (None, _) => None,
+        }
+    }
+
+    /// The same recipe for pictures of another size, (rows, cols) in pixels: what is resized beyond a crop keeps its
+    /// share.
+    pub fn at(&self, (rows, cols): (usize, usize)) -> Self {
+        let Some(crop) = self.crop else { return Self { resize: Resize::Squash { rows, cols }, ..self.clone() } };
+        let scaled = |size: usize, from: usize, to: usize| {
+            (size as f64 * to as f64 / from.max(1) as f64).round().max(to as f64) as usize
+        };
+        let resize = match self.resize {
+            Resize::ShortestEdge(edge) if rows == cols => Resize::ShortestEdge(scaled(edge, crop.rows, rows)),
+            Resize::ShortestEdge(edge) => {
+                Resize::Cover { rows: scaled(edge, crop.rows, rows), cols: scaled(edge, crop.cols, cols) }
+            }
+            Resize::Squash { rows: r, cols: c } => {
+                Resize::Squash { rows: scaled(r, crop.rows, rows), cols: scaled(c, crop.cols, cols) }
+            }
+            Resize::Cover { rows: r, cols: c } => {
+                Resize::Cover { rows: scaled(r, crop.rows, rows), cols: scaled(c, crop.cols, cols) }
+            }
+        };
+        Self { resize, crop: Some(Crop { rows, cols, ..crop }), ..self.clone() }
+    }
+
     /// Prepares `picture` for a model of patches of `patch` (rows, cols) pixels.
     ///
     /// Equals Pillow's result, except that pixels right of and below the last whole patch are left out: a strided
@@ -126,6 +186,11 @@ impl Recipe {
                 let (short, long) = (width.min(height) as usize, width.max(height) as usize);
                 let other = edge.saturating_mul(long) / short;
                 if width < height { (other, edge) } else { (edge, other) }
+            }
+            Resize::Cover { rows, cols } => {
+                let (height, width) = (f64::from(height), f64::from(width));
+                let ratio = (height / rows.max(1) as f64).min(width / cols.max(1) as f64);
+                ((height / ratio).round() as usize, (width / ratio).round() as usize)
             }
         };
         let crop = self.crop.unwrap_or(Crop { rows, cols, middle: Middle::Down });

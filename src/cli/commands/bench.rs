@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{self, Unavailable};
 use crate::{
-    checkpoint::Checkpoint,
+    checkpoint::{Checkpoint, Options},
     cli::args::BenchArgs,
     device::{Choice, Opened},
     error::{Error, Result},
@@ -76,7 +76,7 @@ struct Model {
 impl Model {
     fn open(args: &BenchArgs) -> Result<Self> {
         let Some(size) = args.synthetic else {
-            let (name, checkpoint) = common::open_model(args.model.as_deref())?;
+            let (name, checkpoint) = common::open_model(args.model.as_deref(), &Options::default())?;
             let (config, recipe) = (checkpoint.config.clone(), checkpoint.recipe.clone());
             return Ok(Self { name, config, recipe, checkpoint: Some(checkpoint) });
         };

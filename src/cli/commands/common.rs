@@ -5,17 +5,23 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::{
-    checkpoint::{self, Checkpoint},
-    cli::args::PlacesArgs,
+    checkpoint::{self, Checkpoint, Options},
+    cli::{args::PlacesArgs, talk::say},
     device::{self, BACKENDS, Backend, Choice, Opened},
     error::{Error, Result},
 };
 
-/// The checkpoint at `path`, or the built-in one, with its name.
-pub fn open_model(path: Option<&Path>) -> Result<(String, Checkpoint)> {
-    let checkpoint = path.map_or_else(checkpoint::built_in, Checkpoint::open)?;
+/// The checkpoint at `path`, or the built-in one, with its name; says what a person should know about it.
+pub fn open_model(path: Option<&Path>, options: &Options) -> Result<(String, Checkpoint)> {
+    let checkpoint = match path {
+        Some(path) => Checkpoint::open_with(path, options)?,
+        None => checkpoint::built_in(options)?,
+    };
+    for note in &checkpoint.notes {
+        say(format!("vit-attn: {note}"));
+    }
     if !checkpoint.unused.is_empty() {
-        eprintln!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", "));
+        say(format!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", ")));
     }
     Ok((path.map_or_else(|| "built-in".to_owned(), |path| path.display().to_string()), checkpoint))
 }
@@ -32,7 +38,7 @@ pub struct Unavailable {
 impl Unavailable {
     /// A backend that failed with `error`, which is told.
     pub fn tell(backend: impl ToString, error: &Error) -> Self {
-        eprintln!("vit-attn: left out: {error}");
+        say(format!("vit-attn: left out: {error}"));
         Self { backend: backend.to_string(), reason: error.to_string() }
     }
 }

@@ -1,19 +1,18 @@
 //! `vit-attn compare`: backends, models or another program's attention, held against each other on one picture.
 
-use std::{
-    env,
-    io::{self, Write as _},
-    path::Path,
-    time::Instant,
-};
+use std::{env, io, path::Path, time::Instant};
 
 use anyhow::{anyhow, bail};
 use serde::Serialize;
 
 use super::common::{self, Unavailable};
 use crate::{
-    checkpoint::Checkpoint,
-    cli::{args::CompareArgs, output, progress},
+    checkpoint::{Checkpoint, Options},
+    cli::{
+        args::CompareArgs,
+        output, progress,
+        talk::{hand_out, say},
+    },
     compare::{self, LayerDifference, Place},
     device::{Adapter, Choice, Opened},
     error::{Error, Result},
@@ -152,7 +151,7 @@ impl Report {
 
 /// One model on several backends, against each other or against a reference.
 fn backends(args: &CompareArgs, picture: &Picture) -> anyhow::Result<(Report, Vec<Artifact>)> {
-    let (name, checkpoint) = common::open_model(args.model.as_deref())?;
+    let (name, checkpoint) = common::open_model(args.model.as_deref(), &Options::default())?;
     let input = checkpoint.recipe.apply(picture, checkpoint.config.patch_size)?;
     let picks = args.layers.as_ref().map(|picks| picks.resolve("--layers", checkpoint.config.depth)).transpose()?;
     let reference =
@@ -273,7 +272,7 @@ struct Viewed {
 
 impl Viewed {
     fn new(args: &CompareArgs, path: &Path, picture: &Picture, opened: &Opened) -> Result<Self> {
-        let (name, checkpoint) = common::open_model(Some(path))?;
+        let (name, checkpoint) = common::open_model(Some(path), &Options::default())?;
         let config = &checkpoint.config;
         let input = checkpoint.recipe.apply(picture, config.patch_size)?;
         let layers = args.layers.clone().unwrap_or_else(Picks::all).resolve("--layers", config.depth)?;
@@ -346,16 +345,19 @@ fn publish(args: &CompareArgs, report: &mut Report, mut artifacts: Vec<Artifact>
     json.push(b'\n');
     if let Some(out) = &args.out {
         artifacts.push(Artifact { name: output::MANIFEST.to_owned(), bytes: json.clone() });
-        let paths = output::write(out, &artifacts)?;
-        eprintln!("vit-attn: wrote {} files to {}", paths.len(), out.display());
+        output::prepare(out)?;
+        output::unmark(out)?;
+        for artifact in &artifacts {
+            output::write(out, artifact)?;
+        }
+        say(format!("vit-attn: wrote {} files to {}", artifacts.len(), out.display()));
     }
-    let mut out = io::stdout().lock();
     if args.json {
-        out.write_all(&json)?;
-    } else {
-        print(&mut out, report)?;
+        return Ok(hand_out(&json)?);
     }
-    Ok(out.flush()?)
+    let mut text = Vec::new();
+    print(&mut text, report)?;
+    Ok(hand_out(&text)?)
 }
 
 fn print(out: &mut impl io::Write, report: &Report) -> io::Result<()> {

@@ -9,8 +9,9 @@ use std::{
 
 use anyhow::{anyhow, bail};
 
+use super::common;
 use crate::{
-    checkpoint::{self, Checkpoint},
+    checkpoint::Checkpoint,
     cli::{
         args::RunArgs,
         output,
@@ -103,13 +104,7 @@ struct Session {
 impl Session {
     fn open(args: &RunArgs) -> anyhow::Result<Self> {
         let started = Instant::now();
-        let checkpoint = match &args.model {
-            Some(path) => Checkpoint::open(path)?,
-            None => checkpoint::built_in()?,
-        };
-        if !checkpoint.unused.is_empty() {
-            say(format_args!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", ")));
-        }
+        let (name, checkpoint) = common::open_model(args.model.as_deref(), &args.checkpoint.options())?;
         let layers = args.layers.resolve("--layers", checkpoint.config.depth)?;
         let heads = args.heads.resolve("--heads", checkpoint.config.heads)?;
         let opened = device::open(args.device.backend, args.device.device)?;
@@ -118,7 +113,7 @@ impl Session {
         }
         let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape))?;
         Ok(Self {
-            name: args.model.as_ref().map_or("built-in".to_owned(), |path| path.display().to_string()),
+            name,
             weights_sha256: checkpoint.sha256()?,
             checkpoint,
             model,

@@ -1,0 +1,34 @@
+//! How many heads a layer has: the one size that the weights of most families do not tell.
+
+use super::Evidence;
+use crate::error::{Error, Result};
+
+/// Values of a head in most models.
+const USUAL: usize = 64;
+
+/// The number of heads as stated by the checkpoint or else by a person, or guessed, which is noted.
+pub(super) fn heads(
+    evidence: &Evidence,
+    stated: Option<usize>,
+    width: usize,
+    notes: &mut Vec<String>,
+) -> Result<usize> {
+    match (stated, evidence.heads) {
+        (Some(stated), Some(said)) if stated != said => {
+            let valid = format!("the checkpoint says that a layer has {stated} heads");
+            Err(Error::selection("--heads-per-layer", said.to_string(), valid))
+        }
+        (Some(heads), _) | (None, Some(heads)) => Ok(heads),
+        (None, None) if width >= USUAL && width % USUAL == 0 => {
+            let guess = width / USUAL;
+            notes.push(format!(
+                "the checkpoint does not say how many heads a layer has: {guess} is a guess (width {width} / {USUAL}), and \
+                 the maps are wrong if it is; say it with --heads-per-layer"
+            ));
+            Ok(guess)
+        }
+        (None, None) => Err(evidence.refuse(format!(
+            "does not say how many heads a layer of width {width} has: say it with --heads-per-layer N"
+        ))),
+    }
+}
