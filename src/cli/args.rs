@@ -318,7 +318,7 @@ pub struct PlanArgs {
     /// Numbers per token
     #[arg(long, value_name = "N", default_value_t = 48)]
     pub width: usize,
-    /// Number of blocks, which are the layers
+    /// Number of layers (blocks)
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub depth: usize,
     /// Attention heads per block

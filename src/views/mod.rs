@@ -191,3 +191,108 @@ fn stats(values: &[f32], grid: (usize, usize), entropy: f64) -> MapStats {
         entropy: entropy as f32,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::Axis;
+
+    /// A model of 2 x 3 patches with or without CLS, and one layer of two heads whose rows all are `row`.
+    fn record(cls: bool, row: &[f32]) -> AttentionRecord {
+        let prefix = if cls { vec!["CLS".to_owned()] } else { Vec::new() };
+        let tokens = TokenLayout { prefix, grid: (2, 3) };
+        let count = tokens.tokens();
+        let weights = row.repeat(2 * count);
+        let layer = LayerAttention { layer: 4, queries: (0..count).collect(), keys: count, weights };
+        AttentionRecord { tokens, layers: vec![layer] }
+    }
+
+    /// A picture of 30 x 20 pixels, of which the model sees the middle 24 columns.
+    fn geometry() -> Geometry {
+        let axis = |original, start, patch, patches| Axis {
+            original,
+            resized: original,
+            start,
+            seen: patch * patches,
+            patch,
+            patches,
+        };
+        Geometry { x: axis(30, 3, 8, 3), y: axis(20, 0, 10, 2) }
+    }
+
+    fn resolve(view: &str, cls: bool) -> Result<Resolved, String> {
+        let record = record(cls, &[1.0]);
+        view.parse::<View>()?.resolve(&record.tokens, &geometry()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_view_is_flat_on_uniform_attention() {
+        for view in ["cls", "mean", "patch=1,2", "at=15,5"] {
+            let set = resolve(view, true).unwrap().maps(&record(true, &[1.0 / 7.0; 7]), &[0, 1]).unwrap();
+            assert_eq!((set.layers, set.heads, set.maps.len()), (vec![4], vec![0, 1], 2));
+            for map in set.maps {
+                assert!(map.values.iter().all(|value| (value - 1.0 / 7.0).abs() < 1e-6), "{view}: {:?}", map.values);
+                assert!((map.stats.entropy - 7f32.ln()).abs() < 1e-6, "{view}: {}", map.stats.entropy);
+                assert!((map.stats.patch_share - 6.0 / 7.0).abs() < 1e-6, "{view}: {}", map.stats.patch_share);
+            }
+        }
+    }
+
+    #[test]
+    fn a_map_leaves_out_the_prefix_and_its_statistics_are_those_of_the_row() {
+        let set =
+            resolve("cls", true).unwrap().maps(&record(true, &[0.5, 0.0, 0.1, 0.0, 0.3, 0.1, 0.0]), &[1]).unwrap();
+        let Map { layer, head, rows, cols, values, stats } = &set.maps[0];
+        assert_eq!((*layer, *head, *rows, *cols), (4, 1, 2, 3));
+        assert_eq!(values, &[0.0, 0.1, 0.0, 0.3, 0.1, 0.0]);
+        assert_eq!((stats.min, stats.max, stats.top), (0.0, 0.3, (1, 0)));
+        let entropy = -[0.5f32, 0.1, 0.3, 0.1].map(|a| a * a.ln()).iter().sum::<f32>();
+        for (found, expected) in
+            [(stats.mean, 0.5 / 6.0), (stats.patch_share, 0.5), (stats.top_share, 0.6), (stats.entropy, entropy)]
+        {
+            assert!((found - expected).abs() < 1e-6, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn without_cls_the_mean_is_the_default_and_cls_is_refused() {
+        assert_eq!(View::default_for(&record(false, &[1.0]).tokens), View::Mean);
+        assert_eq!(View::default_for(&record(true, &[1.0]).tokens), View::Cls);
+        assert_eq!(resolve("mean", false).unwrap().queries, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(resolve("mean", true).unwrap().queries, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(resolve("cls", false).unwrap_err(), "--view cls: this model has no CLS token, so try mean");
+    }
+
+    #[test]
+    fn patches_are_found_by_place_and_by_point() {
+        let settled = |view: &str| resolve(view, true).map(|view| (view.word, view.queries));
+        assert_eq!(settled("patch=1,2"), Ok(("patch-1-2".to_owned(), vec![6])));
+        assert_eq!(settled("at=3,0"), Ok(("at-3-0".to_owned(), vec![1])));
+        assert_eq!(settled("at= 26.9996 , 19.5"), settled("at=27,19.5"));
+        assert_eq!(settled("at=26.999,10"), Ok(("at-26.999-10".to_owned(), vec![6])));
+        assert_eq!(settled("at=3.5,-0"), Ok(("at-3.5-0".to_owned(), vec![1])));
+        for outside in ["at=2.9,0", "at=27,0", "at=10,20", "at=10,-1", "at=1e300,0"] {
+            assert!(settled(outside).unwrap_err().contains("outside what the model saw of this 30x20"), "{outside}");
+        }
+        assert!(settled("patch=2,0").unwrap_err().contains("2 rows and 3 columns"));
+    }
+
+    #[test]
+    fn words_that_are_no_views_are_refused() {
+        for text in
+            ["", "CLS", "patch", "patch=", "patch=1", "patch=1,2,3", "patch=-1,0", "at=1", "at=nan,0", "at=1,inf"]
+        {
+            assert!(text.parse::<View>().is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_row_that_was_not_kept_is_an_error_that_names_it() {
+        let mut record = record(true, &[1.0 / 7.0; 7]);
+        record.layers[0].queries = vec![0, 1];
+        record.layers[0].weights.truncate(2 * 2 * 7);
+        assert!(resolve("cls", true).unwrap().maps(&record, &[0]).is_ok());
+        let error = resolve("patch=1,2", true).unwrap().maps(&record, &[0]).unwrap_err().to_string();
+        assert!(error.contains("layer 4, head 0") && error.contains("token 6"), "{error}");
+    }
+}

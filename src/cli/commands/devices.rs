@@ -60,7 +60,7 @@ pub fn run(args: &DevicesArgs) -> anyhow::Result<()> {
     } else {
         print(&mut out, &report)?;
     }
-    Ok(talk::hand_out(&out)?)
+    talk::hand_out(&out)
 }
 
 fn print(out: &mut impl io::Write, report: &Report) -> io::Result<()> {

@@ -134,7 +134,7 @@ fn train(mut trainer: Trainer, split: &Split, out: &Path) -> anyhow::Result<()> 
             output::write(out, &file)?;
         }
     }
-    Ok(hand_out(format!("{}\n", out.display()).as_bytes())?)
+    hand_out(format!("{}\n", out.display()).as_bytes())
 }
 
 fn line(result: &EpochResult, label: &str, held_out: &str, seconds: f64) -> String {
@@ -235,7 +235,7 @@ fn check_memory(config: &ViTConfig, batch: usize) -> Result<()> {
         return Ok(());
     }
     let valid = format!(
-        "with {} blocks of width {} and {} tokens takes about {gib:.0} GiB of memory: choose smaller sizes",
+        "this takes about {gib:.0} GiB of memory (depth {}, width {}, {} tokens): choose smaller sizes",
         config.depth,
         config.width,
         config.tokens()
