@@ -27,7 +27,19 @@ const TOKENS: f32 = 1e-4;
 const PIXELS: f32 = 2.0 / 255.0;
 
 /// Beginnings of the names of fixtures whose families cannot be opened yet.
-const NOT_YET: [&str; 4] = ["timm", "meta", "openclip", "torchvision"];
+const NOT_YET: [&str; 3] = ["google", "open-clip-timm-trunk", "open-clip-siglip-trunk"];
+
+/// Fixtures of models that compute something that is not supported, with a part of the refusal.
+const REFUSED: [(&str, &str); 2] =
+    [("timm-vit-rms-norm", "RMS norms"), ("timm-vit-scale-norm", "norms inside attention or MLP")];
+
+/// Expected values that are left out: a pooling or a head that this tool does not compute, or a norm that a bare file
+/// cannot tell the place of.
+const LEFT_OUT: [(&str, &str); 3] =
+    [("open-clip-attention-pool", "pool"), ("open-clip-epoch", "tokens"), ("torchvision-vit-old-names", "logits")];
+
+/// Fixtures whose pictures are prepared differently on purpose: this one's crop is padded by timm.
+const PREPARED_DIFFERENTLY: [&str; 1] = ["timm-vit-map-patches"];
 
 /// Every fixture that holds a checkpoint and its expected values.
 fn folders() -> Vec<String> {
@@ -36,6 +48,7 @@ fn folders() -> Vec<String> {
     let mut names: Vec<String> =
         complete.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
     names.retain(|name| !NOT_YET.iter().any(|word| name.starts_with(word)));
+    names.retain(|name| !REFUSED.iter().any(|(refused, _)| name == refused));
     names.sort();
     names
 }
@@ -93,7 +106,7 @@ fn differences(folder: &str, size: &str, opened: &Opened) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, ours: &[f32], limit: f32, relative: bool| {
         let name = format!("{size}.{what}");
-        if !present.contains(&name) {
+        if !present.contains(&name) || LEFT_OUT.contains(&(folder, what)) {
             return;
         }
         let theirs = expected.get(&name).1;
@@ -148,11 +161,28 @@ fn every_checkpoint_is_recognised_by_exactly_one_family() {
 }
 
 #[test]
+fn models_that_compute_something_else_are_refused_with_the_reason() {
+    for (folder, reason) in REFUSED {
+        let message = Checkpoint::open(&checkpoint_path(folder)).unwrap_err().to_string();
+        assert!(message.contains(reason), "{folder}: {message}");
+    }
+}
+
+#[test]
 fn every_picture_is_prepared_as_its_own_library_does_it() {
     let picture = picture::load(&fixture("families/picture.png")).unwrap();
     let mut wrong = Vec::new();
     for folder in folders().iter().filter(|folder| names(folder).contains("prep.pixels")) {
-        let checkpoint = Checkpoint::open_with(&checkpoint_path(folder), &options(folder)).unwrap();
+        if PREPARED_DIFFERENTLY.contains(&folder.as_str()) {
+            continue;
+        }
+        let mut options = options(folder);
+        if folder.starts_with("meta-dinov3") {
+            // Nothing in such a file tells its size.
+            let shape = expected(folder).get("prep.pixels").0;
+            options.size = Some((shape[2], shape[3]));
+        }
+        let checkpoint = Checkpoint::open_with(&checkpoint_path(folder), &options).unwrap();
         let input = checkpoint.recipe.apply(&picture, checkpoint.config.patch_size).unwrap();
         let (shape, theirs) = expected(folder).get("prep.pixels");
         if shape[2..] != [input.rows, input.cols] {

@@ -17,11 +17,15 @@ mod hf_dinov3;
 mod hf_siglip;
 mod hf_vit;
 mod locate;
+mod meta;
 mod names;
+mod open_clip;
 mod positions;
 mod processor;
 mod settings;
 mod tensors;
+mod timm;
+mod torchvision;
 mod wrappers;
 
 use std::{
@@ -267,7 +271,7 @@ fn position_source(named: &Source, table: &Positions, config: &ViTConfig) -> Sou
     let key = named.pieces.first().and_then(Piece::key).unwrap_or_default().to_owned();
     let prefix = config.prefix_tokens();
     let rows = table.leading(prefix) + table.grid.0 * table.grid.1;
-    let (shape, table) = ([rows, config.width], table.clone());
+    let (shape, table) = ([1, rows, config.width], table.clone());
     Source { pieces: vec![Piece::Positions { key, shape, table, prefix, grid: config.grid() }] }
 }
 
@@ -280,7 +284,8 @@ fn spare(
     let used: BTreeSet<&str> = sources.values().flat_map(|s| &s.pieces).filter_map(Piece::key).collect();
     let (mut beside, mut unused) = (Vec::new(), Vec::new());
     for key in evidence.tensors.keys().filter(|key| !used.contains(key)) {
-        let known = family.beside.iter().find(|(start, _)| key.starts_with(start)).map(|(_, what)| *what);
+        let known =
+            family.beside.iter().find(|(part, _)| key.starts_with(part) || key.ends_with(part)).map(|(_, what)| *what);
         let empty = evidence.shape(key).is_some_and(|shape| shape.contains(&0)).then_some("nothing: it is empty");
         match known.or(empty) {
             Some(what) => beside.push((key.to_owned(), what)),

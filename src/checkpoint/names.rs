@@ -107,6 +107,7 @@ impl Names {
             dist_token: has("dist_token"),
             registers: evidence.shape(&registers).and_then(|shape| shape.iter().rev().nth(1)).copied().unwrap_or(0),
             probe: has("probe.token"),
+            prefix_norm: has("prefix_norm.weight"),
             pooled_norm: has("pooled_norm.weight"),
             classes: rows("classifier.weight"),
             ..ViTConfig::default()

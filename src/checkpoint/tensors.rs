@@ -19,7 +19,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use sha2::{Digest, Sha256};
 
-use super::Settings;
+use super::{Settings, wrappers::unchunked};
 use crate::error::{Error, Result};
 
 /// The longest safetensors header that the format allows, in bytes.
@@ -185,7 +185,8 @@ impl Tensors {
     }
 
     /// Names every tensor without the wrappers in `chain`, each taken from the start of the name if it is there; a name
-    /// that has none of them keeps it, unless another then has the same.
+    /// that has none of them keeps it, unless another then has the same. What lies beside a `visual.` tower is named
+    /// `../`, since the text tower may have the very names of the other.
     pub fn strip(self, chain: &[&str]) -> Self {
         let mut tensors = BTreeMap::new();
         let mut others = Vec::new();
@@ -197,7 +198,8 @@ impl Tensors {
                     (rest, stripped) = (inner, true);
                 }
             }
-            let key = rest.to_owned();
+            let outside = !stripped && chain.contains(&"visual.");
+            let key = if outside { format!("../{rest}") } else { unchunked(rest) };
             if stripped { drop(tensors.insert(key, tensor)) } else { others.push((key, tensor)) }
         }
         for (key, tensor) in others {
