@@ -6,7 +6,7 @@ use super::{
     heads::heads_of,
     hf::{self, IMAGENET_MEAN, IMAGENET_STD, grid},
     hf_dinov3,
-    timm::NAMES,
+    timm::{self, NAMES},
 };
 use crate::{
     error::Result,
@@ -83,7 +83,7 @@ enum Kind {
 fn kind(evidence: &Evidence) -> Option<Kind> {
     let has = |name: &str| NAMES.has(evidence, name);
     let vit = has("cls_token") && has("patch_embedding.weight") && has("blocks.0.attention.qkv.weight");
-    if !vit || evidence.settings.is_some_and(|settings| settings.stated("architecture").is_some()) {
+    if !vit || !timm::architecture(evidence).is_empty() {
         return None;
     }
     let positions = has("position_embedding");

@@ -181,6 +181,18 @@ impl Checkpoint {
         Ok(values)
     }
 
+    /// Number of the model's values that the file holds.
+    pub fn parameters(&self) -> usize {
+        let pieces = self.sources.values().flat_map(|source| &source.pieces);
+        pieces.filter(|piece| piece.key().is_some()).map(Piece::elements).sum()
+    }
+
+    /// Number of the file's tensors that the model uses.
+    pub fn loaded(&self) -> usize {
+        let pieces = self.sources.values().flat_map(|source| &source.pieces);
+        pieces.filter_map(Piece::key).collect::<BTreeSet<_>>().len()
+    }
+
     /// SHA-256 of the weights file in lower-case hex. Reads the whole file.
     ///
     /// # Errors
@@ -210,6 +222,10 @@ fn check_sizes(config: &ViTConfig, evidence: &Evidence) -> Result<()> {
     }
     if width % heads != 0 {
         return Err(evidence.refuse(format!("width {width} cannot be split over {heads} heads: it must be a multiple")));
+    }
+    if config.rotary && config.head_width() % 4 != 0 {
+        let head = config.head_width();
+        return Err(evidence.refuse(format!("heads of {head} values with rotary positions: expected a multiple of 4")));
     }
     if image.0 % patch.0 != 0 || image.1 % patch.1 != 0 {
         return Err(evidence.refuse(format!("picture size {image:?} is not a multiple of the patch size {patch:?}")));

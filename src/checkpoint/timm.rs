@@ -1,4 +1,5 @@
-//! timm's VisionTransformer, and the DINOv3 among its Eva models; `config.json` names the architecture.
+//! timm's VisionTransformer, and the DINOv3 among its Eva models; `config.json` names the architecture, or where such a
+//! model is the tower of an OpenCLIP, `open_clip_config.json`.
 
 use super::{
     Covers, Evidence, Family, Piece, Plan, Positions, Resampling, Settings, Source,
@@ -6,6 +7,7 @@ use super::{
     hf::{IMAGENET_MEAN, IMAGENET_STD, grid},
     hf_dinov3,
     names::Names,
+    open_clip,
 };
 use crate::{
     error::{Error, Result},
@@ -19,7 +21,11 @@ pub(super) const VIT: Family = Family {
     recognise: |evidence| is_timm(evidence) && has_positions(evidence),
     build,
     source,
-    beside: &[],
+    beside: &[
+        ("../", "the text tower, or what joins it to the pictures"),
+        ("head.proj.", "the projection to the text's space"),
+        ("head.mlp.", "the projection to the text's space"),
+    ],
     blocks: Some(|evidence| NAMES.blocks(evidence)),
 };
 
@@ -118,7 +124,7 @@ const TANH: [&str; 6] = [
 ];
 
 fn is_timm(evidence: &Evidence) -> bool {
-    evidence.settings.is_some_and(|settings| settings.stated("architecture").is_some())
+    !architecture(evidence).is_empty()
         && ["patch_embedding.weight", "blocks.0.attention.qkv.weight", "blocks.0.norm1.weight"]
             .iter()
             .all(|name| NAMES.has(evidence, name))
@@ -128,13 +134,22 @@ fn has_positions(evidence: &Evidence) -> bool {
     NAMES.has(evidence, "position_embedding")
 }
 
-fn architecture<'a>(evidence: &Evidence<'a>) -> &'a str {
-    evidence.settings.and_then(|settings| settings.word("architecture").ok().flatten()).unwrap_or_default()
+/// timm's name for the model; empty if it is none of timm's.
+pub(super) fn architecture(evidence: &Evidence) -> String {
+    let own = evidence.settings.and_then(|settings| settings.word("architecture").ok().flatten());
+    let tower = || open_clip_vision(evidence.settings?)?.word("timm_model_name").ok().flatten().map(str::to_owned);
+    own.map(str::to_owned).or_else(tower).unwrap_or_default()
+}
+
+/// The part on the image tower of an `open_clip_config.json`.
+fn open_clip_vision(settings: &Settings) -> Option<Settings> {
+    settings.section("model_cfg")?.section("vision_cfg")
 }
 
 fn build(evidence: &Evidence) -> Result<Plan> {
     let settings = evidence.settings.ok_or_else(|| evidence.refuse("has no config.json"))?;
-    let name = architecture(evidence);
+    let name = &architecture(evidence);
+    let tower = open_clip_vision(settings);
     let arguments = settings.section("model_args");
     let arguments = arguments.as_ref();
     let mut notes = Vec::new();
@@ -148,18 +163,26 @@ fn build(evidence: &Evidence) -> Result<Plan> {
     config.rotary = !has_positions(evidence);
     // Eva keeps the biases of queries and values apart.
     config.qkv_bias |= evidence.shape("blocks.0.attn.q_bias").is_some();
-    config.pool = pool(settings, arguments, &config)?;
+    let pooling = match &tower {
+        Some(tower) => tower.word("timm_pool")?,
+        None => arguments.map(|arguments| arguments.word("global_pool")).transpose()?.flatten(),
+    };
+    config.pool = pool(settings, pooling, &config)?;
     config.probe_sees_prefix = name == "test_vit3";
     let recipe = Pretrained::new(settings);
-    let size = match arguments.filter(|arguments| arguments.stated("img_size").is_some()) {
-        Some(arguments) => Some(arguments.rows_cols("img_size")?),
-        None => recipe.input_size()?,
+    let stated = |part: Option<&Settings>, field: &str| {
+        part.filter(|part| part.stated(field).is_some()).map(|part| part.rows_cols(field)).transpose()
     };
+    let size = stated(tower.as_ref(), "image_size")?.or(stated(arguments, "img_size")?).or(recipe.input_size()?);
     let positions = if config.rotary { None } else { Some(positions(evidence, &config, size)?) };
     let (rows, cols) = (config.patch_size.0.max(1), config.patch_size.1.max(1));
     let trained = positions.as_ref().map(|p| (p.grid.0.saturating_mul(rows), p.grid.1.saturating_mul(cols)));
     config.image_size = trained.or(size).map_or((224, 224), |(h, w)| (h / rows * rows, w / cols * cols));
-    let recipe = recipe.recipe(recipe.input_size()?.or(size).unwrap_or(config.image_size), &mut notes)?;
+    let wanted = recipe.input_size()?.or(size).unwrap_or(config.image_size);
+    let recipe = match &tower {
+        Some(_) => open_clip::recipe(settings.section("preprocess_cfg").as_ref(), wanted, &mut notes)?,
+        None => recipe.recipe(wanted, &mut notes)?,
+    };
     let labels = settings.words("label_names")?.filter(|labels| labels.len() == config.classes).unwrap_or_default();
     Ok(Plan { config, recipe, labels, positions, notes })
 }
@@ -197,10 +220,8 @@ fn activation(name: &str, arguments: Option<&Settings>, config: &ViTConfig) -> R
     }
 }
 
-fn pool(settings: &Settings, arguments: Option<&Settings>, config: &ViTConfig) -> Result<Pool> {
-    let stated = arguments.map(|arguments| arguments.word("global_pool")).transpose()?.flatten();
-    let stated = stated.or(settings.word("global_pool")?);
-    match stated {
+fn pool(settings: &Settings, stated: Option<&str>, config: &ViTConfig) -> Result<Pool> {
+    match stated.or(settings.word("global_pool")?) {
         _ if config.dist_token => Ok(Pool::ClsAndDist),
         Some("map") => Ok(Pool::Probe),
         Some("avg") => Ok(Pool::Mean),

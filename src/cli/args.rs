@@ -38,6 +38,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Train the book's model on pictures of your own or on CIFAR-10
     Train(Box<TrainArgs>),
+    /// Say what a checkpoint is and how it is read
+    Info(InfoArgs),
     /// List the backends and graphics adapters, and what `auto` takes
     Devices(DevicesArgs),
     /// Print a completion script for a shell
@@ -66,8 +68,8 @@ pub struct RunArgs {
     /// Pictures: PNG, JPEG, WebP, GIF, BMP, TIFF; transparency is put on white
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Checkpoint directory or file; without it, the built-in model
-    #[arg(short, long, value_name = "PATH")]
+    /// Checkpoint directory or file, or a model in the Hugging Face cache; without it, the built-in model
+    #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// How to open the checkpoint
     #[command(flatten)]
@@ -144,6 +146,21 @@ pub struct LookArgs {
     /// nearest shows the true patches; bilinear smooths between them
     #[arg(long, value_name = "HOW", default_value_t = Upsample::default())]
     pub upsample: Upsample,
+}
+
+/// `vit-attn info`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: vit-attn info dino_vits16.pth --heads-per-layer 6 --size 480x320")]
+pub struct InfoArgs {
+    /// Checkpoint directory or file, or a model in the Hugging Face cache; without it, the built-in model
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// How to open it
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `vit-attn devices`.

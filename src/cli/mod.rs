@@ -43,6 +43,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => commands::run::run(&args),
         Command::Train(args) => commands::train::run(&args),
+        Command::Info(args) => commands::info::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

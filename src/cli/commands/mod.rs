@@ -1,5 +1,6 @@
 //! One subcommand a file, each a straight line of calls.
 
 pub mod devices;
+pub mod info;
 pub mod run;
 pub mod train;
