@@ -25,7 +25,7 @@ pub struct Seen {
     pub attention: Vec<AttentionRecord>,
     /// Class scores `[classes]`, one row a picture; `None` without a classifier.
     pub logits: Option<Vec<Vec<f32>>>,
-    /// Attention of the model's probe to its final tokens `[heads, tokens]`, one a picture; `None` without a probe.
+    /// Attention of the model's probe to the final tokens that it sees, `[heads, tokens]`, one a picture; `None` without a probe.
     pub probe: Option<Vec<Vec<f32>>>,
     /// Final tokens `[tokens, width]`, one a picture; `None` when the last layers were not needed.
     pub tokens: Option<Vec<Vec<f32>>>,

@@ -6,8 +6,9 @@ mod common;
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use common::{Expected, backends, difference, fixture};
+use common::{Expected, cpus, difference, fixture, wgpu};
 use safetensors::SafeTensors;
+use tempfile::TempDir;
 use vit_attn::{
     checkpoint::{Checkpoint, Evidence, FAMILIES, Options, Settings, Tensors},
     device::{Backend, Opened},
@@ -27,7 +28,19 @@ const TOKENS: f32 = 1e-4;
 const PIXELS: f32 = 2.0 / 255.0;
 
 /// Beginnings of the names of fixtures whose families cannot be opened yet.
-const NOT_YET: [&str; 4] = ["timm", "meta", "openclip", "torchvision"];
+const NOT_YET: [&str; 1] = ["google"];
+
+/// Fixtures of models that compute something that is not supported, with a part of the refusal.
+const REFUSED: [(&str, &str); 2] =
+    [("timm-vit-rms-norm", "RMS norms"), ("timm-vit-scale-norm", "norms inside attention or MLP")];
+
+/// Expected values that are left out: a pooling or a head that this tool does not compute, or a norm that a bare file
+/// cannot tell the place of.
+const LEFT_OUT: [(&str, &str); 3] =
+    [("open-clip-attention-pool", "pool"), ("open-clip-epoch", "tokens"), ("torchvision-vit-old-names", "logits")];
+
+/// Fixtures whose pictures are prepared differently on purpose: this one's crop is padded by timm.
+const PREPARED_DIFFERENTLY: [&str; 1] = ["timm-vit-map-patches"];
 
 /// Every fixture that holds a checkpoint and its expected values.
 fn folders() -> Vec<String> {
@@ -36,6 +49,7 @@ fn folders() -> Vec<String> {
     let mut names: Vec<String> =
         complete.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
     names.retain(|name| !NOT_YET.iter().any(|word| name.starts_with(word)));
+    names.retain(|name| !REFUSED.iter().any(|(refused, _)| name == refused));
     names.sort();
     names
 }
@@ -93,7 +107,7 @@ fn differences(folder: &str, size: &str, opened: &Opened) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, ours: &[f32], limit: f32, relative: bool| {
         let name = format!("{size}.{what}");
-        if !present.contains(&name) {
+        if !present.contains(&name) || LEFT_OUT.contains(&(folder, what)) {
             return;
         }
         let theirs = expected.get(&name).1;
@@ -119,14 +133,29 @@ fn differences(folder: &str, size: &str, opened: &Opened) -> Vec<String> {
 }
 
 #[test]
-fn every_checkpoint_gives_its_own_librarys_numbers_at_every_size_on_every_backend() {
+fn every_checkpoint_gives_its_own_librarys_numbers_at_every_size_on_every_cpu_backend() {
     let mut wrong = Vec::new();
-    for opened in backends() {
+    for opened in cpus() {
         for folder in folders() {
             for size in sizes(&folder) {
                 let found = differences(&folder, &size, &opened);
                 wrong.extend(found.into_iter().map(|what| format!("{folder} on {}: {what}", opened.backend)));
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_family_gives_its_own_librarys_numbers_on_wgpu() {
+    let Some(opened) = wgpu() else { return };
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    for folder in folders() {
+        let family = Checkpoint::open_with(&checkpoint_path(&folder), &options(&folder)).unwrap().family;
+        // One of each: every new shape costs a software adapter seconds of compiling.
+        if seen.insert(family) {
+            wrong.extend(differences(&folder, "other", &opened).into_iter().map(|what| format!("{folder}: {what}")));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -139,7 +168,8 @@ fn every_checkpoint_is_recognised_by_exactly_one_family() {
         let path = &opened.path;
         let chain: Vec<&str> = opened.wrapper.split_inclusive('.').collect();
         let tensors = Tensors::open(path).unwrap().strip(&chain);
-        let settings = Settings::open(&path.with_file_name("config.json")).ok();
+        let settings = ["config.json", "open_clip_config.json"].map(|name| Settings::open(&path.with_file_name(name)));
+        let settings = settings.into_iter().find_map(Result::ok);
         let evidence = Evidence { tensors: &tensors, settings: settings.as_ref(), processor: None, heads: None };
         let by: Vec<&str> = FAMILIES.iter().filter(|f| (f.recognise)(&evidence)).map(|f| f.name).collect();
         assert_eq!(by, [opened.family], "{folder}");
@@ -148,11 +178,108 @@ fn every_checkpoint_is_recognised_by_exactly_one_family() {
 }
 
 #[test]
+fn every_families_name_stands_for_some_fixture() {
+    let opened = |folder: &String| Checkpoint::open_with(&checkpoint_path(folder), &options(folder)).unwrap().family;
+    let seen: BTreeSet<&str> = folders().iter().map(opened).collect();
+    let all: BTreeSet<&str> = FAMILIES.iter().map(|family| family.name).filter(|name| *name != "book").collect();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn a_missing_shard_is_named_before_anything_is_computed() {
+    let place = TempDir::new().unwrap();
+    for name in ["config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors"] {
+        fs::copy(fixture("families/hf-vit-sharded-f16").join(name), place.path().join(name)).unwrap();
+    }
+    let message = Checkpoint::open(place.path()).unwrap_err().to_string();
+    assert!(message.contains("model-00002-of-00002.safetensors"), "{message}");
+}
+
+#[test]
+fn a_number_of_heads_that_nothing_states_is_asked_for_or_guessed_aloud() {
+    let path = checkpoint_path("meta-dino");
+    let message = Checkpoint::open(&path).unwrap_err().to_string();
+    assert!(message.contains("--heads-per-layer"), "{message}");
+    let stated = Options { heads: Some(7), ..Options::default() };
+    let message = Checkpoint::open_with(&fixture("families/hf-vit-classifier"), &stated).unwrap_err().to_string();
+    assert!(message.contains("--heads-per-layer 7") && message.contains("2 heads"), "{message}");
+}
+
+#[test]
+fn an_entry_of_a_training_checkpoint_can_be_picked() {
+    let path = checkpoint_path("meta-dino-training");
+    let pick = |entry: Option<&str>| {
+        let options = Options { heads: Some(3), entry: entry.map(str::to_owned), ..Options::default() };
+        Checkpoint::open_with(&path, &options).map(|checkpoint| checkpoint.fetch("cls_token", &[1, 1, 12]).unwrap())
+    };
+    assert_eq!(pick(None).unwrap(), pick(Some("teacher")).unwrap());
+    assert_ne!(pick(None).unwrap(), pick(Some("student")).unwrap());
+    let message = pick(Some("pupil")).unwrap_err().to_string();
+    assert!(message.contains("--checkpoint-key pupil") && message.contains("student"), "{message}");
+}
+
+#[test]
+fn a_size_that_is_not_whole_patches_is_cropped_and_said() {
+    let options = |size| Options { size: Some(size), ..Options::default() };
+    let path = fixture("families/hf-vit-classifier");
+    let checkpoint = Checkpoint::open_with(&path, &options((14, 23))).unwrap();
+    assert_eq!(checkpoint.config.image_size, (12, 20));
+    assert!(checkpoint.notes.iter().any(|note| note.contains("23x14") && note.contains("20x12")), "{checkpoint:?}");
+    let message = Checkpoint::open_with(&path, &options((3, 40))).unwrap_err().to_string();
+    assert!(message.contains("--size 40x3"), "{message}");
+}
+
+#[test]
+fn damage_to_any_familys_file_is_never_a_panic() {
+    for folder in folders() {
+        let directory = checkpoint_path(&folder);
+        let original = Checkpoint::open_with(&directory, &options(&folder)).unwrap().path;
+        let place = TempDir::new().unwrap();
+        for entry in fs::read_dir(original.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()) {
+            fs::copy(&entry, place.path().join(entry.file_name().unwrap())).unwrap();
+        }
+        let target = place.path().join(original.file_name().unwrap());
+        let bytes = fs::read(&original).unwrap();
+        let attempt = |bytes: &[u8]| {
+            fs::write(&target, bytes).unwrap();
+            let Ok(checkpoint) = Checkpoint::open_with(&target, &options(&folder)) else { return };
+            for parameter in checkpoint.config.parameters() {
+                let _ = checkpoint.fetch(&parameter.name, &parameter.shape);
+            }
+        };
+        for step in 0..40 {
+            attempt(&bytes[..bytes.len() * step / 40]);
+            let mut flipped = bytes.clone();
+            let within = if step % 2 == 0 { bytes.len().min(4000) } else { bytes.len() };
+            flipped[step * 7919 % within] ^= [1, 0x80, 0xff, 0x10][step / 2 % 4];
+            attempt(&flipped);
+        }
+    }
+}
+
+#[test]
+fn models_that_compute_something_else_are_refused_with_the_reason() {
+    for (folder, reason) in REFUSED {
+        let message = Checkpoint::open(&checkpoint_path(folder)).unwrap_err().to_string();
+        assert!(message.contains(reason), "{folder}: {message}");
+    }
+}
+
+#[test]
 fn every_picture_is_prepared_as_its_own_library_does_it() {
     let picture = picture::load(&fixture("families/picture.png")).unwrap();
     let mut wrong = Vec::new();
     for folder in folders().iter().filter(|folder| names(folder).contains("prep.pixels")) {
-        let checkpoint = Checkpoint::open_with(&checkpoint_path(folder), &options(folder)).unwrap();
+        if PREPARED_DIFFERENTLY.contains(&folder.as_str()) {
+            continue;
+        }
+        let mut options = options(folder);
+        if folder.starts_with("meta-dinov3") {
+            // Nothing in such a file tells its size.
+            let shape = expected(folder).get("prep.pixels").0;
+            options.size = Some((shape[2], shape[3]));
+        }
+        let checkpoint = Checkpoint::open_with(&checkpoint_path(folder), &options).unwrap();
         let input = checkpoint.recipe.apply(&picture, checkpoint.config.patch_size).unwrap();
         let (shape, theirs) = expected(folder).get("prep.pixels");
         if shape[2..] != [input.rows, input.cols] {

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{
-    Positions, Settings, Tensors, book, hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit, names::squeeze, wrappers,
+    Positions, Settings, Tensors, book, hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit, meta, names::squeeze,
+    open_clip, timm, torchvision, wrappers,
 };
 use crate::{
     error::{Error, Result},
@@ -21,6 +22,15 @@ pub static FAMILIES: &[Family] = &[
     hf_dinov3::FAMILY,
     hf_clip::FAMILY,
     hf_siglip::FAMILY,
+    timm::VIT,
+    timm::EVA,
+    meta::DINO,
+    meta::DINOV2,
+    meta::DINOV3,
+    meta::DEIT,
+    meta::MAE,
+    open_clip::FAMILY,
+    torchvision::FAMILY,
 ];
 
 /// One layout of keys and config, with its preprocessing.
@@ -34,7 +44,7 @@ pub struct Family {
     pub build: fn(&Evidence) -> Result<Plan>,
     /// Where the file keeps a parameter of the model.
     pub source: fn(&Evidence, &ViTConfig, &Parameter) -> Source,
-    /// Beginnings of names that the family's files hold beside the model, with what they are.
+    /// Beginnings or endings of names that the family's files hold beside the model, with what they are.
     pub beside: &'static [(&'static str, &'static str)],
     /// What the names of a block's tensors begin with, where every one of them must be used; otherwise the file is of
     /// a model that computes something else.
@@ -70,14 +80,14 @@ pub struct Plan {
 }
 
 /// What a parameter's values are made of, one after the other in row-major order: stacked along dimension 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Source {
     /// The pieces in order.
     pub pieces: Vec<Piece>,
 }
 
 /// A piece of a parameter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Piece {
     /// A tensor of the weights file, and the shape that it must have there (dimensions of one aside).
     Stored {
@@ -97,12 +107,14 @@ pub enum Piece {
     },
     /// This many zeros, for a bias that the model does without.
     Zeros(usize),
+    /// Values that the family knows without the file.
+    Known(Vec<f32>),
     /// A table of positions, brought to the model's grid.
     Positions {
         /// The table's name, without wrappers.
         key: String,
-        /// The shape it must have, `[leading + patches, width]`.
-        shape: [usize; 2],
+        /// The shape it must have, `[1, leading + patches, width]`.
+        shape: [usize; 3],
         /// What it covers, and how it is resampled.
         table: Positions,
         /// Tokens of the model before the patches.
@@ -123,7 +135,8 @@ impl Piece {
             Self::Stored { shape, .. } => product(shape),
             Self::Rows { shape, rows, .. } => rows.len().saturating_mul(product(shape.get(1..).unwrap_or_default())),
             Self::Zeros(count) => *count,
-            Self::Positions { shape, prefix, grid, .. } => (prefix + grid.0 * grid.1).saturating_mul(shape[1]),
+            Self::Known(values) => values.len(),
+            Self::Positions { shape, prefix, grid, .. } => (prefix + grid.0 * grid.1).saturating_mul(shape[2]),
         }
     }
 
@@ -131,8 +144,14 @@ impl Piece {
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Stored { key, .. } | Self::Rows { key, .. } | Self::Positions { key, .. } => Some(key),
-            Self::Zeros(_) => None,
+            Self::Zeros(_) | Self::Known(_) => None,
         }
+    }
+
+    /// The periods of rotary positions: powers of the longest one.
+    pub(super) fn periods(config: &ViTConfig, longest: f64) -> Self {
+        let width = config.head_width();
+        Self::Known((0..width / 4).map(|i| longest.powf(4.0 * i as f64 / width as f64) as f32).collect())
     }
 
     /// Appends the piece's values.
@@ -146,10 +165,11 @@ impl Piece {
                 values.extend(whole.get(rows.start * length..rows.end * length).unwrap_or_default());
             }
             Self::Zeros(count) => values.resize(values.len() + count, 0.0),
+            Self::Known(known) => values.extend(known),
             Self::Positions { key, shape, table, prefix, grid } => {
                 let mut stored = Vec::new();
                 tensors.read(key, &mut stored)?;
-                values.extend(table.at(&stored, *prefix, *grid, shape[1]));
+                values.extend(table.at(&stored, *prefix, *grid, shape[2]));
             }
         }
         Ok(())
@@ -160,7 +180,7 @@ impl Piece {
         let (key, shape) = match self {
             Self::Stored { key, shape } | Self::Rows { key, shape, .. } => (key, shape.as_slice()),
             Self::Positions { key, shape, .. } => (key, shape.as_slice()),
-            Self::Zeros(_) => return None,
+            Self::Zeros(_) | Self::Known(_) => return None,
         };
         let Some(found) = tensors.get(key) else {
             return Some(format!("{key}: missing, expected shape {shape:?}"));

@@ -18,16 +18,24 @@ pub(super) fn heads(
             let valid = format!("the checkpoint says that a layer has {stated} heads");
             Err(Error::selection("--heads-per-layer", said.to_string(), valid))
         }
-        (Some(heads), _) | (None, Some(heads)) => Ok(heads),
-        (None, None) if width >= USUAL && width % USUAL == 0 => {
-            let guess = width / USUAL;
+        (Some(heads), _) => Ok(heads),
+        (None, _) => heads_of(evidence, USUAL, width, notes),
+    }
+}
+
+/// The number of heads as a person says it, or else guessed from a head's `usual` width, which is noted.
+pub(super) fn heads_of(evidence: &Evidence, usual: usize, width: usize, notes: &mut Vec<String>) -> Result<usize> {
+    match evidence.heads {
+        Some(heads) => Ok(heads),
+        None if width >= usual && width % usual == 0 => {
+            let guess = width / usual;
             notes.push(format!(
-                "the checkpoint does not say how many heads a layer has: {guess} is a guess (width {width} / {USUAL}), and \
+                "the checkpoint does not say how many heads a layer has: {guess} is a guess (width {width} / {usual}), and \
                  the maps are wrong if it is; say it with --heads-per-layer"
             ));
             Ok(guess)
         }
-        (None, None) => Err(evidence.refuse(format!(
+        None => Err(evidence.refuse(format!(
             "does not say how many heads a layer of width {width} has: say it with --heads-per-layer N"
         ))),
     }

@@ -1,9 +1,9 @@
 //! DINOv3 ViT of transformers: rotary positions, registers, and biases that each model has or lacks.
 
-use super::{Covers, Evidence, Family, Plan, Resampling, hf, names::Names};
+use super::{Covers, Evidence, Family, Piece, Plan, Resampling, Source, hf, names::Names};
 use crate::{
     error::Result,
-    model::config::{Activation, Pool},
+    model::config::{Activation, Parameter, Pool, ViTConfig},
     picture::{Filter, Recipe, Resize},
 };
 
@@ -12,7 +12,7 @@ pub(super) const FAMILY: Family = Family {
     name: "hf-dinov3",
     recognise,
     build,
-    source: |evidence, config, parameter| NAMES.source(evidence, config, parameter),
+    source,
     beside: &[("embeddings.mask_token", "a token for pre-training")],
     blocks: Some(|evidence| NAMES.blocks(evidence)),
 };
@@ -62,7 +62,17 @@ fn build(evidence: &Evidence) -> Result<Plan> {
             return Err(evidence.refuse(format!("{field} is {}, but the weights' names say {found}", !found)));
         }
     }
-    let theta = settings.map(|settings| settings.number("rope_theta")).transpose()?.flatten();
-    plan.config.rope_theta = Some(theta.unwrap_or(100.0));
+    plan.config.rotary = true;
     Ok(plan)
 }
+
+fn source(evidence: &Evidence, config: &ViTConfig, parameter: &Parameter) -> Source {
+    if parameter.name != "rotary.periods" {
+        return NAMES.source(evidence, config, parameter);
+    }
+    let theta = evidence.settings.and_then(|settings| settings.number("rope_theta").ok().flatten());
+    Source { pieces: vec![Piece::periods(config, theta.unwrap_or(THETA))] }
+}
+
+/// DINOv3's longest period.
+pub(super) const THETA: f64 = 100.0;

@@ -18,7 +18,6 @@ pub(super) const FAMILY: Family = Family {
         ("text_model.", "the text tower"),
         ("logit_", "the scale of the similarities"),
         ("embeddings.position_ids", "the numbers of the positions"),
-        ("head.", "what the pooling head makes of its attention"),
     ],
     blocks: Some(|evidence| NAMES.blocks(evidence)),
 };
@@ -33,7 +32,12 @@ const NAMES: Names = Names {
         ("norm2", &[&["layer_norm2"]]),
         ("final_norm", &[&["post_layernorm"]]),
         ("probe.token", &[&["head.probe"]]),
-        ("probe.qk", &[&["head.attention.in_proj_"]]),
+        ("probe.query", &[&["head.attention.in_proj_"]]),
+        ("probe.kv", &[&["head.attention.in_proj_"]]),
+        ("probe.projection", &[&["head.attention.out_proj"]]),
+        ("probe.norm", &[&["head.layernorm"]]),
+        ("probe.mlp.fc1", &[&["head.mlp.fc1"]]),
+        ("probe.mlp.fc2", &[&["head.mlp.fc2"]]),
     ],
     unbiased: &[],
     ..hf_clip::NAMES
@@ -70,17 +74,19 @@ fn build(evidence: &Evidence) -> Result<Plan> {
 
 fn source(evidence: &Evidence, config: &ViTConfig, parameter: &Parameter) -> Source {
     let mut source = NAMES.source(evidence, config, parameter);
-    if parameter.name.starts_with("probe.qk.") {
-        // The values' third is of no use here.
-        let thirds = |piece: Piece| match piece {
-            Piece::Stored { key, mut shape } => {
-                let rows = 0..2 * config.width;
-                shape[0] = 3 * config.width;
-                Piece::Rows { key, shape, rows }
-            }
-            other => other,
-        };
-        source.pieces = source.pieces.into_iter().map(thirds).collect();
+    if !parameter.name.starts_with("probe.") {
+        return source;
+    }
+    let thirds = match parameter.name.split('.').nth(1) {
+        Some("query") => 0..config.width,
+        Some("kv") => config.width..3 * config.width,
+        _ => return source,
+    };
+    for piece in &mut source.pieces {
+        if let Piece::Stored { key, shape } = piece {
+            let whole = shape.iter_mut().enumerate().map(|(i, size)| if i == 0 { 3 * config.width } else { *size });
+            *piece = Piece::Rows { key: std::mem::take(key), shape: whole.collect(), rows: thirds.clone() };
+        }
     }
     source
 }

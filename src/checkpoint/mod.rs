@@ -17,11 +17,15 @@ mod hf_dinov3;
 mod hf_siglip;
 mod hf_vit;
 mod locate;
+mod meta;
 mod names;
+mod open_clip;
 mod positions;
 mod processor;
 mod settings;
 mod tensors;
+mod timm;
+mod torchvision;
 mod wrappers;
 
 use std::{
@@ -177,6 +181,18 @@ impl Checkpoint {
         Ok(values)
     }
 
+    /// Number of the model's values that the file holds.
+    pub fn parameters(&self) -> usize {
+        let pieces = self.sources.values().flat_map(|source| &source.pieces);
+        pieces.filter(|piece| piece.key().is_some()).map(Piece::elements).sum()
+    }
+
+    /// Number of the file's tensors that the model uses.
+    pub fn loaded(&self) -> usize {
+        let pieces = self.sources.values().flat_map(|source| &source.pieces);
+        pieces.filter_map(Piece::key).collect::<BTreeSet<_>>().len()
+    }
+
     /// SHA-256 of the weights file in lower-case hex. Reads the whole file.
     ///
     /// # Errors
@@ -206,6 +222,10 @@ fn check_sizes(config: &ViTConfig, evidence: &Evidence) -> Result<()> {
     }
     if width % heads != 0 {
         return Err(evidence.refuse(format!("width {width} cannot be split over {heads} heads: it must be a multiple")));
+    }
+    if config.rotary && config.head_width() % 4 != 0 {
+        let head = config.head_width();
+        return Err(evidence.refuse(format!("heads of {head} values with rotary positions: expected a multiple of 4")));
     }
     if image.0 % patch.0 != 0 || image.1 % patch.1 != 0 {
         return Err(evidence.refuse(format!("picture size {image:?} is not a multiple of the patch size {patch:?}")));
@@ -267,7 +287,7 @@ fn position_source(named: &Source, table: &Positions, config: &ViTConfig) -> Sou
     let key = named.pieces.first().and_then(Piece::key).unwrap_or_default().to_owned();
     let prefix = config.prefix_tokens();
     let rows = table.leading(prefix) + table.grid.0 * table.grid.1;
-    let (shape, table) = ([rows, config.width], table.clone());
+    let (shape, table) = ([1, rows, config.width], table.clone());
     Source { pieces: vec![Piece::Positions { key, shape, table, prefix, grid: config.grid() }] }
 }
 
@@ -280,7 +300,8 @@ fn spare(
     let used: BTreeSet<&str> = sources.values().flat_map(|s| &s.pieces).filter_map(Piece::key).collect();
     let (mut beside, mut unused) = (Vec::new(), Vec::new());
     for key in evidence.tensors.keys().filter(|key| !used.contains(key)) {
-        let known = family.beside.iter().find(|(start, _)| key.starts_with(start)).map(|(_, what)| *what);
+        let known =
+            family.beside.iter().find(|(part, _)| key.starts_with(part) || key.ends_with(part)).map(|(_, what)| *what);
         let empty = evidence.shape(key).is_some_and(|shape| shape.contains(&0)).then_some("nothing: it is empty");
         match known.or(empty) {
             Some(what) => beside.push((key.to_owned(), what)),

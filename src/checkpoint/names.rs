@@ -44,7 +44,10 @@ impl<'a> Name<'a> {
 impl Names {
     /// The prefix of this checkpoint's blocks, such as `encoder.layer.`.
     pub fn blocks(&self, evidence: &Evidence) -> &'static str {
-        let numbered = |prefix: &&&str| evidence.count(prefix) > 0;
+        let digit = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+        let numbered = |prefix: &&&str| {
+            evidence.tensors.keys_under(prefix).any(|key| key.strip_prefix(**prefix).is_some_and(digit))
+        };
         self.blocks.iter().find(numbered).or(self.blocks.first()).copied().unwrap_or_default()
     }
 
@@ -107,6 +110,7 @@ impl Names {
             dist_token: has("dist_token"),
             registers: evidence.shape(&registers).and_then(|shape| shape.iter().rev().nth(1)).copied().unwrap_or(0),
             probe: has("probe.token"),
+            prefix_norm: has("prefix_norm.weight"),
             pooled_norm: has("pooled_norm.weight"),
             classes: rows("classifier.weight"),
             ..ViTConfig::default()
@@ -133,7 +137,8 @@ impl Names {
         Source { pieces: keys.into_iter().enumerate().map(piece).collect() }
     }
 
-    /// Whether the checkpoint rightly lacks this bias: such biases may be missing, and no block has it.
+    /// Whether the checkpoint rightly lacks this bias: such biases may be missing, and neither does the first block have
+    /// it nor the last.
     fn lacks_bias(&self, evidence: &Evidence, config: &ViTConfig, name: &str, index: usize) -> bool {
         let Name { block, part, leaf } = Name::new(name);
         if leaf != "bias" || !self.unbiased.contains(&part) {
@@ -141,7 +146,10 @@ impl Names {
         }
         let has = |name: &str| self.keys(evidence, name).get(index).is_some_and(|key| evidence.shape(key).is_some());
         match block {
-            Some(_) => !has(name) && !(0..config.depth).any(|block| has(&format!("blocks.{block}.{part}.bias"))),
+            Some(_) => {
+                let ends = [0, config.depth.saturating_sub(1)].map(|block| format!("blocks.{block}.{part}.bias"));
+                !has(name) && !ends.iter().any(|name| has(name))
+            }
             None => !has(name),
         }
     }

@@ -12,6 +12,8 @@ pub enum Resampling {
     BicubicOffset,
     /// Cubic with a = -0.5 that widens when shrinking: PyTorch's `interpolate(..., antialias=True)`, as Pillow's.
     BicubicAntialias,
+    /// Cubic with a = -0.75, corner on corner: PyTorch's `interpolate(..., align_corners=True)`, torchvision's way.
+    BicubicAligned,
     /// Linear, without antialiasing.
     Bilinear,
 }
@@ -71,10 +73,13 @@ impl Positions {
         let (from, to) = if axis == 0 { (self.grid.0, grid.0) } else { (self.grid.1, grid.1) };
         let exact = from as f64 / to as f64;
         let taps = |i: usize| match self.resampling {
-            Resampling::Bicubic => cubic_taps(i, exact, from),
+            Resampling::Bicubic => cubic_taps(centred(i, exact), from),
             Resampling::BicubicOffset => {
                 let side = ((self.grid.0 * self.grid.1) as f64).sqrt();
-                cubic_taps(i, side / (to as f64 + 0.1), from)
+                cubic_taps(centred(i, side / (to as f64 + 0.1)), from)
+            }
+            Resampling::BicubicAligned => {
+                cubic_taps(i as f64 * (from - 1) as f64 / to.saturating_sub(1).max(1) as f64, from)
             }
             Resampling::BicubicAntialias => antialiased_taps(i, exact, from),
             Resampling::Bilinear => linear_taps(i, exact, from),
@@ -100,10 +105,9 @@ fn resample(lines: &[f32], taps: &[Taps], length: usize) -> Vec<f32> {
     out
 }
 
-/// Where the `i`th new value lies among the old ones: its whole part, and what is beyond it.
-fn place(i: usize, scale: f64) -> (f64, f64) {
-    let place = (i as f64 + 0.5) * scale - 0.5;
-    (place.floor(), place - place.floor())
+/// Where the `i`th new value lies among the old ones, if the edges lie on the edges.
+fn centred(i: usize, scale: f64) -> f64 {
+    (i as f64 + 0.5) * scale - 0.5
 }
 
 /// An index beyond the edge is the edge's.
@@ -111,13 +115,13 @@ fn clamp(index: f64, count: usize) -> usize {
     (index.max(0.0) as usize).min(count - 1)
 }
 
-fn cubic_taps(i: usize, scale: f64, count: usize) -> Taps {
-    let (whole, beyond) = place(i, scale);
+fn cubic_taps(place: f64, count: usize) -> Taps {
+    let (whole, beyond) = (place.floor(), place - place.floor());
     (-1..=2).map(f64::from).map(|k| (clamp(whole + k, count), cubic(k - beyond, -0.75))).collect()
 }
 
 fn linear_taps(i: usize, scale: f64, count: usize) -> Taps {
-    let place = ((i as f64 + 0.5) * scale - 0.5).max(0.0);
+    let place = centred(i, scale).max(0.0);
     let (whole, beyond) = (place.floor(), place - place.floor());
     vec![(clamp(whole, count), 1.0 - beyond), (clamp(whole + 1.0, count), beyond)]
 }

@@ -19,7 +19,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use sha2::{Digest, Sha256};
 
-use super::Settings;
+use super::{Settings, wrappers::unchunked};
 use crate::error::{Error, Result};
 
 /// The longest safetensors header that the format allows, in bytes.
@@ -184,24 +184,28 @@ impl Tensors {
         }
     }
 
-    /// Names every tensor without the wrappers in `chain`, each taken from the start of the name if it is there; a name
-    /// that has none of them keeps it, unless another then has the same.
+    /// Names every tensor without the wrappers in `chain`, each taken from the start of the name if it is there. What lies
+    /// beside a `visual.` tower gets `../` before its name, since a text tower may have the very names of the other; so
+    /// does whatever would else have another's name.
     pub fn strip(self, chain: &[&str]) -> Self {
-        let mut tensors = BTreeMap::new();
-        let mut others = Vec::new();
+        let mut named: Vec<(usize, String, Tensor)> = Vec::new();
         for (_, tensor) in self.tensors {
-            let mut rest = tensor.name.as_str();
-            let mut stripped = false;
+            let (mut rest, mut left) = (tensor.name.as_str(), chain.len());
             for wrapper in chain {
                 if let Some(inner) = rest.strip_prefix(wrapper) {
-                    (rest, stripped) = (inner, true);
+                    (rest, left) = (inner, left - 1);
                 }
             }
-            let key = rest.to_owned();
-            if stripped { drop(tensors.insert(key, tensor)) } else { others.push((key, tensor)) }
+            let beside = left > 0 && chain.contains(&"visual.");
+            let key = if beside { format!("../{rest}") } else { unchunked(rest) };
+            named.push((left, key, tensor));
         }
-        for (key, tensor) in others {
-            tensors.entry(key).or_insert(tensor);
+        // Those inside all wrappers have the first claim to a name.
+        named.sort_by_key(|(left, ..)| *left);
+        let mut tensors = BTreeMap::new();
+        for (_, key, tensor) in named {
+            let key = if tensors.contains_key(&key) { format!("../{}", tensor.name) } else { key };
+            tensors.insert(key, tensor);
         }
         Self { tensors, ..self }
     }

@@ -67,3 +67,14 @@ pub(super) fn chains(tensors: &Tensors) -> Vec<Vec<&'static str>> {
     });
     chains
 }
+
+/// A name without the number of a chunk: training code of Meta's keeps blocks in chunks, which keep their numbers
+/// (`blocks.1.7.norm1` is block 7).
+pub(super) fn unchunked(name: &str) -> String {
+    let number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let words: Vec<&str> = name.splitn(4, '.').collect();
+    match words[..] {
+        ["blocks", chunk, block, rest] if number(chunk) && number(block) => format!("blocks.{block}.{rest}"),
+        _ => name.to_owned(),
+    }
+}

@@ -43,6 +43,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Train a small Vision Transformer on pictures of your own or on CIFAR-10
     Train(Box<TrainArgs>),
+    /// Say what a checkpoint is and how it is read
+    Info(InfoArgs),
     /// List the backends and graphics adapters, and which of them `auto` takes
     Devices(DevicesArgs),
     /// Print a completion script for a shell
@@ -71,8 +73,8 @@ pub struct RunArgs {
     /// Pictures (PNG, JPEG, WebP, GIF, BMP or TIFF); transparent parts are put on white
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Model: a checkpoint directory or file [default: the built-in model]
-    #[arg(short, long, value_name = "PATH")]
+    /// Checkpoint directory or file, or a model in the Hugging Face cache [default: the built-in model]
+    #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// How to open the checkpoint
     #[command(flatten)]
@@ -235,6 +237,21 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
     /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `vit-attn info`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: vit-attn info dino_vits16.pth --heads-per-layer 6 --size 480x320")]
+pub struct InfoArgs {
+    /// Checkpoint directory or file, or a model in the Hugging Face cache; without it, the built-in model
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// How to open it
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -44,6 +44,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Train(args) => commands::train::run(&args),
+        Command::Info(args) => commands::info::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -61,13 +61,17 @@ impl Attention {
     ///
     /// # Errors
     /// Whatever the source of the parameters answers.
-    pub fn from_config(name: &str, config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
+    pub fn from_config(
+        name: &str,
+        config: &ViTConfig,
+        rotary: Option<&Rotary>,
+        parameters: &mut Parameters,
+    ) -> Result<Self> {
         let plain = Self::new(name, config.width, config.heads, config.qkv_bias, parameters)?;
         let mut norm =
             |part: &str| Norm::new(&format!("{name}.{part}"), config.head_width(), config.norm_eps, parameters);
         let norms = if config.qk_norm { Some([norm("query_norm")?, norm("key_norm")?]) } else { None };
-        let rotary = config.rope_theta.map(|theta| Rotary::new(config, theta, parameters.device()));
-        Ok(Self { norms, rotary, ..plain })
+        Ok(Self { norms, rotary: rotary.cloned(), ..plain })
     }
 
     /// Attends: project; score and scale; softmax over the keys; weigh the values.

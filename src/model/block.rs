@@ -6,7 +6,7 @@ use burn::{
     tensor::{Tensor, activation::sigmoid},
 };
 
-use super::{Activation, Attention, Norm, Parameters, Queries, ViTConfig, Weights, kernels};
+use super::{Activation, Attention, Norm, Parameters, Queries, Rotary, ViTConfig, Weights, kernels};
 use crate::error::Result;
 
 /// A pre-norm block: `x + attention(norm(x))`, then `x + mlp(norm(x))`.
@@ -24,11 +24,11 @@ pub struct Block {
 type Scale = Param<Tensor<1>>;
 
 impl Block {
-    /// Block number `index` of a model.
+    /// Block number `index` of a model, with the model's rotary positions.
     ///
     /// # Errors
     /// Whatever the source of the parameters answers.
-    pub fn new(index: usize, config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
+    pub fn new(index: usize, config: &ViTConfig, rotary: Option<&Rotary>, parameters: &mut Parameters) -> Result<Self> {
         let name = format!("blocks.{index}");
         let scale = |part: &str, parameters: &mut Parameters| -> Result<Option<Scale>> {
             let named = || parameters.tensor(&format!("{name}.{part}"), [config.width]);
@@ -37,7 +37,7 @@ impl Block {
         let (width, eps) = (config.width, config.norm_eps);
         Ok(Self {
             norm1: Norm::new(&format!("{name}.norm1"), width, eps, parameters)?,
-            attention: Attention::from_config(&format!("{name}.attention"), config, parameters)?,
+            attention: Attention::from_config(&format!("{name}.attention"), config, rotary, parameters)?,
             scale1: scale("scale1", parameters)?,
             norm2: Norm::new(&format!("{name}.norm2"), width, eps, parameters)?,
             mlp: Mlp::new(&format!("{name}.mlp"), config, parameters)?,

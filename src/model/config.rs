@@ -28,6 +28,8 @@ pub enum Pool {
     ClsAndMean,
     /// CLS and the distillation token, each with a classifier of its own, averaged (DeiT).
     ClsAndDist,
+    /// What the probe pools.
+    Probe,
 }
 
 /// Sizes and choices of a Vision Transformer. The default is the book's model for 32x32 pictures.
@@ -64,20 +66,24 @@ pub struct ViTConfig {
     pub first_norm: bool,
     /// Whether a layer norm follows the last block.
     pub final_norm: bool,
+    /// Whether the tokens before the patches have a final norm of their own (DINOv3 7B).
+    pub prefix_norm: bool,
     /// Whether a CLS token comes first.
     pub cls_token: bool,
     /// Whether a distillation token follows it (DeiT).
     pub dist_token: bool,
     /// Register tokens between those and the patches (Darcet et al. 2023).
     pub registers: usize,
-    /// The longest period of rotary positions (DINOv3), in place of a learned position for each token.
-    pub rope_theta: Option<f64>,
+    /// Whether positions turn queries and keys (DINOv3), in place of a learned position for each token.
+    pub rotary: bool,
     /// What the classifier looks at.
     pub pool: Pool,
     /// Whether a layer norm stands between that and the classifier.
     pub pooled_norm: bool,
     /// Whether a learned probe attends to the final tokens, with as many heads as a block (SigLIP).
     pub probe: bool,
+    /// Whether the probe sees CLS and its like too, not only the patches.
+    pub probe_sees_prefix: bool,
     /// Classes of the classifier, 0 for none.
     pub classes: usize,
 }
@@ -100,13 +106,15 @@ impl Default for ViTConfig {
             norm_eps: 1e-5,
             first_norm: false,
             final_norm: false,
+            prefix_norm: false,
             cls_token: true,
             dist_token: false,
             registers: 0,
-            rope_theta: None,
+            rotary: false,
             pool: Pool::Cls,
             pooled_norm: false,
             probe: false,
+            probe_sees_prefix: false,
             classes: 10,
         }
     }
@@ -179,7 +187,9 @@ impl ViTConfig {
         if self.registers > 0 {
             list.tensor("registers", &[1, self.registers, d]);
         }
-        if self.rope_theta.is_none() {
+        if self.rotary {
+            list.tensor("rotary.periods", &[self.head_width() / 4]);
+        } else {
             list.tensor("position_embedding", &[1, self.tokens(), d]);
         }
         if self.first_norm {
@@ -191,9 +201,17 @@ impl ViTConfig {
         if self.final_norm {
             list.norm("final_norm", d);
         }
+        if self.prefix_norm {
+            list.norm("prefix_norm", d);
+        }
         if self.probe {
             list.tensor("probe.token", &[1, 1, d]);
-            list.linear("probe.qk", 2 * d, d, true);
+            list.linear("probe.query", d, d, true);
+            list.linear("probe.kv", 2 * d, d, true);
+            list.linear("probe.projection", d, d, true);
+            list.norm("probe.norm", d);
+            list.linear("probe.mlp.fc1", self.mlp_width, d, true);
+            list.linear("probe.mlp.fc2", d, self.mlp_width, true);
         }
         if self.classes > 0 {
             if self.pooled_norm {

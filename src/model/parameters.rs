@@ -28,6 +28,14 @@ impl<'a> Parameters<'a> {
         self.device
     }
 
+    /// The numbers themselves, for what is computed from them on the host.
+    ///
+    /// # Errors
+    /// Whatever the source answers.
+    pub fn values(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        (self.source)(name, shape)
+    }
+
     /// One tensor as it is.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A probe that attends to the final tokens: what SigLIP has in place of a CLS token.
+//! A probe that attends to the final tokens and pools them: what SigLIP has in place of a CLS token.
 
 use burn::{
     module::{Module, Param},
@@ -6,15 +6,19 @@ use burn::{
     tensor::Tensor,
 };
 
-use super::{Parameters, ViTConfig, attention::score, kernels::softmax};
+use super::{Mlp, Norm, Parameters, ViTConfig, attention::score, kernels::softmax};
 use crate::error::Result;
 
-/// A learned query that asks every final token. Only its attention is computed, not the vector pooled by it.
+/// A learned query that asks the final tokens, and an MLP on the answer.
 #[derive(Module, Debug)]
 pub struct Probe {
     token: Param<Tensor<3>>,
-    /// Query and key projections side by side, `[width, 2 * width]`.
-    qk: Linear,
+    query: Linear,
+    /// Key and value projections side by side, `[width, 2 * width]`.
+    kv: Linear,
+    projection: Linear,
+    norm: Norm,
+    mlp: Mlp,
     heads: usize,
 }
 
@@ -27,31 +31,29 @@ impl Probe {
         let width = config.width;
         Ok(Self {
             token: parameters.tensor("probe.token", [1, 1, width])?,
-            qk: parameters.linear("probe.qk", width, 2 * width, true)?,
+            query: parameters.linear("probe.query", width, width, true)?,
+            kv: parameters.linear("probe.kv", width, 2 * width, true)?,
+            projection: parameters.linear("probe.projection", width, width, true)?,
+            norm: Norm::new("probe.norm", width, config.norm_eps, parameters)?,
+            mlp: Mlp::new("probe.mlp", &ViTConfig { gated_mlp: false, ..config.clone() }, parameters)?,
             heads: config.heads,
         })
     }
 
-    /// The probe's attention to the tokens.
+    /// What the probe pools, and its attention to the tokens.
     ///
     /// # Shapes
-    /// `[batch, tokens, width]` to `[batch, heads, 1, tokens]`
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<4> {
-        let [batch, tokens, _] = x.dims();
-        let (token, _) = self.project(self.token.val());
-        let (_, keys) = self.project(x);
-        let [_, heads, _, head_width] = token.dims();
-        softmax(score(token.expand([batch, heads, 1, head_width]), keys.transpose())).reshape([batch, heads, 1, tokens])
-    }
-
-    /// Queries and keys of every head.
-    ///
-    /// # Shapes
-    /// `[batch, tokens, width]` to twice `[batch, heads, tokens, width / heads]`
-    fn project(&self, x: Tensor<3>) -> (Tensor<4>, Tensor<4>) {
+    /// `[batch, tokens, width]` to `[batch, width]` and `[batch, heads, 1, tokens]`
+    pub fn forward(&self, x: Tensor<3>) -> (Tensor<2>, Tensor<4>) {
         let [batch, tokens, width] = x.dims();
-        let heads = self.heads;
-        let qk = self.qk.forward(x).reshape([batch, tokens, 2 * heads, width / heads]).swap_dims(1, 2);
-        (qk.clone().narrow(1, 0, heads), qk.narrow(1, heads, heads))
+        let (heads, head_width) = (self.heads, width / self.heads);
+        let query = self.query.forward(self.token.val()).reshape([1, 1, heads, head_width]).swap_dims(1, 2);
+        let kv = self.kv.forward(x).reshape([batch, tokens, 2 * heads, head_width]).swap_dims(1, 2);
+        let (keys, values) = (kv.clone().narrow(1, 0, heads), kv.narrow(1, heads, heads));
+        let weights = softmax(score(query.repeat_dim(0, batch), keys.transpose()));
+        let pooled = weights.clone().matmul(values).swap_dims(1, 2).reshape([batch, 1, width]);
+        let pooled = self.projection.forward(pooled);
+        let pooled = pooled.clone() + self.mlp.forward(self.norm.forward(pooled));
+        (pooled.squeeze_dim::<2>(1), weights)
     }
 }

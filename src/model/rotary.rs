@@ -4,10 +4,11 @@ use std::f64::consts::TAU;
 
 use burn::{
     module::Module,
-    tensor::{Device, Tensor, TensorData},
+    tensor::{Tensor, TensorData},
 };
 
-use super::ViTConfig;
+use super::{Parameters, ViTConfig};
+use crate::error::Result;
 
 /// Turns pairs of a query's or key's values by angles that depend on where its patch lies, so that a score depends on
 /// how far two patches lie apart. Tokens that are no patches are not turned.
@@ -20,23 +21,27 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// The angles for the config's grid, with periods up to `theta`.
-    pub fn new(config: &ViTConfig, theta: f64, device: &Device) -> Self {
-        let width = config.head_width();
-        let mut turns = vec![0.0; config.prefix_tokens() * width / 2];
+    /// The angles for the config's grid. A period is the length of a whole turn, where the picture is 2 long.
+    ///
+    /// # Errors
+    /// Whatever the source of the periods answers.
+    pub fn new(config: &ViTConfig, parameters: &mut Parameters) -> Result<Self> {
+        let half = config.head_width() / 2;
+        let periods = parameters.values("rotary.periods", &[half / 2])?;
+        let mut turns = vec![0.0; config.prefix_tokens() * half];
         let (rows, cols) = config.grid();
         for row in 0..rows {
             for col in 0..cols {
                 for place in [centre(row, rows), centre(col, cols)] {
-                    turns.extend((0..width / 4).map(|i| place / theta.powf(4.0 * i as f64 / width as f64)));
+                    turns.extend(periods.iter().map(|&period| place / f64::from(period)));
                 }
             }
         }
-        let shape = [1, 1, config.tokens(), width / 2];
-        let tensor = |values: Vec<f32>| Tensor::<4>::from_data(TensorData::new(values, shape), device);
+        let shape = [1, 1, config.tokens(), half];
+        let tensor = |values: Vec<f32>| Tensor::<4>::from_data(TensorData::new(values, shape), parameters.device());
         let cos = tensor(turns.iter().map(|turn| (TAU * turn).cos() as f32).collect());
         let sin = tensor(turns.iter().map(|turn| (TAU * turn).sin() as f32).collect());
-        Self { cos: Tensor::cat(vec![cos.clone(), cos], 3), sin: Tensor::cat(vec![-sin.clone(), sin], 3) }
+        Ok(Self { cos: Tensor::cat(vec![cos.clone(), cos], 3), sin: Tensor::cat(vec![-sin.clone(), sin], 3) })
     }
 
     /// # Shapes

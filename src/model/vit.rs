@@ -6,7 +6,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
-use super::{Block, Norm, Parameters, Pool, Probe, Queries, ViTConfig, Weights};
+use super::{Block, Norm, Parameters, Pool, Probe, Queries, Rotary, ViTConfig, Weights};
 use crate::{error::Result, record::TokenLayout};
 
 /// A Vision Transformer (Dosovitskiy et al. 2020; the book's chapter 3).
@@ -21,6 +21,7 @@ pub struct ViT {
     first_norm: Option<Norm>,
     blocks: Vec<Block>,
     final_norm: Option<Norm>,
+    prefix_norm: Option<Norm>,
     probe: Option<Probe>,
     pooled_norm: Option<Norm>,
     classifier: Option<Linear>,
@@ -45,7 +46,7 @@ pub struct Output {
     pub tokens: Tensor<3>,
     /// Class scores `[batch, classes]`, if the model has classes and all layers ran.
     pub logits: Option<Tensor<2>>,
-    /// Attention of the probe `[batch, heads, 1, tokens]`, if the model has one and all layers ran.
+    /// Attention of the probe to the tokens that it sees, `[batch, heads, 1, tokens]`, if the model has one and all layers ran.
     pub probe: Option<Tensor<4>>,
 }
 
@@ -71,16 +72,18 @@ impl ViT {
         let linear = |there: bool, name: &str, inputs: usize, p: &mut Parameters| {
             there.then(|| p.linear(name, inputs, classes, true)).transpose()
         };
+        let rotary = config.rotary.then(|| Rotary::new(config, p)).transpose()?;
         let two_heads = classes > 0 && config.pool == Pool::ClsAndDist;
         Ok(Self {
             patch_embedding: p.linear("patch_embedding", config.patch_values(), width, true)?,
             cls_token: token(config.cls_token, "cls_token", 1, p)?,
             dist_token: token(config.dist_token, "dist_token", 1, p)?,
             registers: token(config.registers > 0, "registers", config.registers, p)?,
-            position_embedding: token(config.rope_theta.is_none(), "position_embedding", config.tokens(), p)?,
+            position_embedding: token(!config.rotary, "position_embedding", config.tokens(), p)?,
             first_norm: norm(config.first_norm, "first_norm", p)?,
-            blocks: (0..config.depth).map(|i| Block::new(i, config, p)).collect::<Result<_>>()?,
+            blocks: (0..config.depth).map(|i| Block::new(i, config, rotary.as_ref(), p)).collect::<Result<_>>()?,
             final_norm: norm(config.final_norm, "final_norm", p)?,
+            prefix_norm: norm(config.prefix_norm, "prefix_norm", p)?,
             probe: config.probe.then(|| Probe::new(config, p)).transpose()?,
             pooled_norm: norm(classes > 0 && config.pooled_norm, "pooled_norm", p)?,
             classifier: linear(classes > 0, "classifier", config.pooled_width(), p)?,
@@ -121,12 +124,30 @@ impl ViT {
         if forward.layers < self.blocks.len() {
             return Ok(Output { tokens: x, logits: None, probe: None });
         }
-        if let Some(norm) = &self.final_norm {
-            x = norm.forward(x);
-        }
-        let logits = self.classify(&x);
-        let probe = self.probe.as_ref().map(|probe| probe.forward(x.clone()));
+        let x = self.normalise(x);
+        let probed = self.probe.as_ref().map(|probe| probe.forward(self.probed(&x)));
+        let (pooled, probe) = probed.unzip();
+        let logits = self.classify(&x, pooled);
         Ok(Output { tokens: x, logits, probe })
+    }
+
+    /// The final norm, where the model has one, or has two.
+    fn normalise(&self, x: Tensor<3>) -> Tensor<3> {
+        let prefix = self.config.prefix_tokens();
+        match (&self.final_norm, &self.prefix_norm) {
+            (None, _) => x,
+            (Some(norm), None) => norm.forward(x),
+            (Some(norm), Some(prefix_norm)) => {
+                let patches = x.clone().narrow(1, prefix, x.dims()[1] - prefix);
+                Tensor::cat(vec![prefix_norm.forward(x.narrow(1, 0, prefix)), norm.forward(patches)], 1)
+            }
+        }
+    }
+
+    /// The tokens that the probe sees.
+    fn probed(&self, x: &Tensor<3>) -> Tensor<3> {
+        let first = if self.config.probe_sees_prefix { 0 } else { self.config.prefix_tokens() };
+        x.clone().narrow(1, first, x.dims()[1] - first)
     }
 
     /// Patches, embedded, behind CLS and its like, with positions.
@@ -152,8 +173,8 @@ impl ViT {
     /// Class scores from what the model pools.
     ///
     /// # Shapes
-    /// `[batch, tokens, width]` to `[batch, classes]`
-    fn classify(&self, x: &Tensor<3>) -> Option<Tensor<2>> {
+    /// `[batch, tokens, width]`, and `[batch, width]` from the probe, to `[batch, classes]`
+    fn classify(&self, x: &Tensor<3>, probed: Option<Tensor<2>>) -> Option<Tensor<2>> {
         let classifier = self.classifier.as_ref()?;
         let token = |index: usize| x.clone().narrow(1, index, 1).squeeze_dim::<2>(1);
         let mean = || {
@@ -164,6 +185,7 @@ impl ViT {
             Pool::Cls | Pool::ClsAndDist => token(0),
             Pool::Mean => mean(),
             Pool::ClsAndMean => Tensor::cat(vec![token(0), mean()], 1),
+            Pool::Probe => probed?,
         };
         let pooled = self.pooled_norm.as_ref().map_or(pooled.clone(), |norm| norm.forward(pooled));
         let logits = classifier.forward(pooled);

@@ -47,8 +47,12 @@ pub fn wgpu() -> Option<Opened> {
     }
 }
 
+/// The backends that run everywhere.
+pub fn cpus() -> [Opened; 2] {
+    [Backend::Flex, Backend::NdArray].map(|backend| device::open(Choice::Only(backend), None).unwrap())
+}
+
 /// Every backend that can run here.
 pub fn backends() -> Vec<Opened> {
-    let cpu = |backend| device::open(Choice::Only(backend), None).unwrap();
-    [cpu(Backend::Flex), cpu(Backend::NdArray)].into_iter().chain(wgpu()).collect()
+    cpus().into_iter().chain(wgpu()).collect()
 }

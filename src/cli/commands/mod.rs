@@ -4,5 +4,6 @@ pub mod bench;
 mod common;
 pub mod compare;
 pub mod devices;
+pub mod info;
 pub mod run;
 pub mod train;
