@@ -46,13 +46,12 @@ impl Case {
         }
     }
 
-    /// `x` as `[2, rows / 2, width]`, made by a swap of dimensions, so that it is not contiguous.
+    /// `x` as `[2, rows / 2, width]`, which in memory is `[rows / 2, 2, width]`.
     fn strided(&self, device: &Device) -> Tensor<3> {
-        let rows = self.x.len() / self.width;
-        let x = Tensor::<2>::from_data(TensorData::new(self.x.clone(), [rows, self.width]), device);
-        let x = x.reshape([2, rows / 2, self.width]).swap_dims(0, 1);
-        let x = Tensor::<3>::from_data(x.into_data(), device);
-        x.swap_dims(0, 1)
+        let half = self.x.len() / self.width / 2;
+        let row = |row: usize| &self.x[row * self.width..][..self.width];
+        let swapped = (0..half).flat_map(|i| [row(i), row(half + i)]).flatten().copied().collect();
+        Tensor::<3>::from_data(TensorData::new(swapped, [half, 2, self.width]), device).swap_dims(0, 1)
     }
 
     fn vector(values: &[f32], device: &Device) -> Tensor<1> {
@@ -151,8 +150,10 @@ fn values_are_burns_own_within_a_millionth() {
                 let (x, gamma) = (case.strided(&opened.device), Case::vector(&case.gamma, &opened.device));
                 let beta = Case::vector(&case.beta, &opened.device);
                 let ours = host(ours(x.clone(), gamma.clone(), beta.clone()));
-                let off = difference(&ours, &host(burns(x, gamma, beta)));
-                assert!(off <= 1e-6 * 4.0, "{name} of {width} on {}: off by {off:e}", opened.backend);
+                let burns = host(burns(x, gamma, beta));
+                let off = difference(&ours, &burns);
+                let most = 1e-6 * burns.iter().fold(1.0, |most: f32, value| most.max(value.abs()));
+                assert!(off <= most, "{name} of {width} on {}: off by {off:e}", opened.backend);
             }
         }
     }

@@ -148,7 +148,7 @@ pub struct LookArgs {
     #[arg(long, default_value_t = Scale::default(), allow_hyphen_values = true)]
     pub scale: Scale,
     /// Percentiles of the weights at which the colour scale ends, such as 2,98
-    #[arg(long, value_name = "LO,HI", default_value_t = Clip::default())]
+    #[arg(long, value_name = "LO,HI", default_value_t = Clip::default(), allow_hyphen_values = true)]
     pub clip: Clip,
     /// nearest (shows the true patches) or bilinear (smooths between them)
     #[arg(long, value_name = "HOW", default_value_t = Upsample::default())]

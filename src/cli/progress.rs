@@ -30,7 +30,7 @@ impl Progress {
     pub fn new(length: u64, what: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
         // The template is a constant, so its only failure is a typing mistake that the fallback survives.
-        let style = ProgressStyle::with_template("{msg} {bar:32} {pos}/{len} {eta} left");
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what.to_owned());
         Self { bar, started: Instant::now(), shown: false }

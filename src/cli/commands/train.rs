@@ -77,7 +77,10 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
 
 /// The run that was saved.
 fn load(saved: &Path, opened: &Opened) -> anyhow::Result<Trainer> {
-    let bytes = fs::read(saved).with_context(|| format!("{}: there is no run to resume", saved.display()))?;
+    if !saved.is_file() {
+        bail!("{}: no such file, so there is no run to resume", saved.display());
+    }
+    let bytes = fs::read(saved).with_context(|| format!("{}: cannot be read", saved.display()))?;
     resume::load(&bytes, &opened.device).with_context(|| saved.display().to_string())
 }
 
