@@ -144,7 +144,11 @@ fn open_npy(path: &Path) -> Result<(Npy, u64), String> {
         return Err("has a broken NumPy header, or one of an array that is not plain numbers".to_owned());
     }
     file.rewind().map_err(unreadable)?;
-    let array = NpyFile::new(BufReader::new(file)).map_err(|error| format!("has a broken NumPy header: {error}"))?;
+    let array = NpyFile::new(BufReader::new(file)).map_err(|error| {
+        // Some of its messages draw the header over several lines.
+        let reason = Some(error.to_string()).filter(|reason| !reason.contains('\n'));
+        format!("has a broken NumPy header{}", reason.map_or_else(String::new, |reason| format!(": {reason}")))
+    })?;
     Ok((array, about.len().saturating_sub(size as u64)))
 }
 

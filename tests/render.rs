@@ -112,6 +112,8 @@ fn colormaps_begin_and_end_as_matplotlib_draws_them() {
         ("cividis", [0, 34, 78], [254, 232, 56]),
         ("turbo", [48, 18, 59], [122, 4, 3]),
         ("gray", [0, 0, 0], [255, 255, 255]),
+        // Matplotlib's RdBu_r.
+        ("blue-red", [5, 48, 97], [103, 0, 31]),
     ] {
         let palette = Palette::new(name.parse().unwrap());
         let ends = (palette.colour(0.0), palette.colour(1.0));
@@ -122,13 +124,25 @@ fn colormaps_begin_and_end_as_matplotlib_draws_them() {
 
 #[test]
 fn colormaps_that_claim_even_steps_grow_lighter_all_the_way() {
-    for (name, colormap) in Colormap::NAMES.iter().filter(|(name, _)| *name != "turbo") {
+    for (name, colormap) in Colormap::NAMES.iter().filter(|(name, _)| !matches!(*name, "turbo" | "blue-red")) {
         let palette = Palette::new(*colormap);
         let light = |step: usize| {
             let [r, g, b] = palette.colour(step as f32 / 16.0).0.map(f32::from);
             0.2126 * r + 0.7152 * g + 0.0722 * b
         };
         assert!((1..=16).all(|step| light(step) > light(step - 1)), "{name}");
+    }
+}
+
+#[test]
+fn the_colormap_around_zero_is_pale_in_the_middle_and_as_dark_on_both_sides() {
+    let palette = Palette::new(Colormap::BlueRed);
+    let light = |place: f32| palette.colour(place).0.iter().map(|&channel| i32::from(channel)).sum::<i32>();
+    assert!(light(0.5) > 3 * 230);
+    for place in [0.0, 0.1, 0.2, 0.3, 0.4] {
+        assert!(light(place) < light(place + 0.1) && light(1.0 - place) < light(0.9 - place), "at {place}");
+        let (blue, red) = (palette.colour(place).0, palette.colour(1.0 - place).0);
+        assert!(blue[2] > blue[0] && red[0] > red[2], "at {place}");
     }
 }
 
