@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Tensors;
 
 /// Known wrappers. They are only taken from the start of a name, one after the other.
-const WRAPPERS: [&str; 30] = [
+const WRAPPERS: [&str; 32] = [
     "module.",
     "_orig_mod.",
     "_forward_module.",
@@ -22,6 +22,8 @@ const WRAPPERS: [&str; 30] = [
     "student.",
     "teacher.",
     "target_encoder.",
+    "base_encoder.",
+    "momentum_encoder.",
     "vit.",
     "deit.",
     "dinov2.",
