@@ -122,6 +122,8 @@ fn differences(folder: &str, size: &str, opened: &Opened) -> Vec<String> {
         }
     };
     let attention = if opened.backend == Backend::Wgpu { ATTENTION_WGPU } else { ATTENTION };
+    let named = |layer: usize| present.contains(&format!("{size}.attention.{layer}"));
+    assert!(named(checkpoint.config.depth - 1) && !named(checkpoint.config.depth), "{folder} has more layers or fewer");
     for layer in 0..checkpoint.config.depth {
         let ours: Vec<f32> = seen.attention.iter().flat_map(|record| record.layers[layer].weights.clone()).collect();
         compare(&format!("attention.{layer}"), &ours, attention, false);

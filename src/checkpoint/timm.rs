@@ -156,7 +156,11 @@ fn build(evidence: &Evidence) -> Result<Plan> {
     let mut config = NAMES.infer(evidence)?;
     refuse_different(evidence, name)?;
     let stated = arguments.map(|arguments| arguments.size_if("num_heads")).transpose()?.flatten();
-    let known = HEADS.iter().find(|(word, _)| name.contains(word)).map(|(_, heads)| *heads).filter(|heads| *heads > 0);
+    let known = HEADS
+        .iter()
+        .find(|(word, _)| format!("{name}_").contains(word))
+        .map(|(_, heads)| *heads)
+        .filter(|heads| *heads > 0);
     config.heads = heads(evidence, stated.or(known), config.width, &mut notes)?;
     config.activation = activation(name, arguments, &config)?;
     config.norm_eps = if ["clip", "beit3", "dinov3"].iter().any(|word| name.contains(word)) { 1e-5 } else { 1e-6 };
