@@ -521,9 +521,9 @@ fn the_well_known_sizes_have_as_many_parameters_as_timm_counts() {
     // timm 1.0: vit_small_patch16_224, vit_base_patch16_224, vit_large_patch14_224.
     let counts = [("s16", 22_050_664), ("b16", 86_567_656), ("l14", 304_203_752)];
     for (name, expected) in counts {
-        let config = name.parse::<vit_attn::model::Size>().unwrap().config();
+        let config = name.parse::<vit_attn::model::Standard>().unwrap().config();
         let count: usize = config.parameters().iter().map(|parameter| parameter.shape.iter().product::<usize>()).sum();
         assert_eq!(count, expected, "{name}");
     }
-    assert!("h14".parse::<vit_attn::model::Size>().unwrap_err().contains("l14"));
+    assert!("h14".parse::<vit_attn::model::Standard>().unwrap_err().contains("l14"));
 }
