@@ -180,6 +180,12 @@ fn every_checkpoint_is_recognised_by_exactly_one_family() {
 }
 
 #[test]
+fn googles_npz_is_refused_by_name() {
+    let message = Checkpoint::open(&checkpoint_path("google-npz-vit")).unwrap_err().to_string();
+    assert!(message.contains("NumPy archive"), "{message}");
+}
+
+#[test]
 fn every_families_name_stands_for_some_fixture() {
     let opened = |folder: &String| Checkpoint::open_with(&checkpoint_path(folder), &options(folder)).unwrap().family;
     let seen: BTreeSet<&str> = folders().iter().map(opened).collect();

@@ -127,9 +127,8 @@ fn build(evidence: &Evidence, kind: Kind) -> Result<Plan> {
     config.image_size = (size.0 / rows.max(1) * rows, size.1 / cols.max(1) * cols);
     let recipe = recipe(kind, size.0);
     notes.push(format!(
-        "{}: without a config.json, norms have an epsilon of {:e}, the MLP {} and pictures ImageNet's mean and deviation, \
+        "without a config.json, norms have an epsilon of {:e}, the MLP {} and pictures ImageNet's mean and deviation, \
          as in the published models",
-        evidence.tensors.path().display(),
         config.norm_eps,
         if config.gated_mlp { "SwiGLU" } else { "exact GELU" },
     ));

@@ -14,8 +14,6 @@ pub enum Resampling {
     BicubicAntialias,
     /// Cubic with a = -0.75, corner on corner: PyTorch's `interpolate(..., align_corners=True)`, torchvision's way.
     BicubicAligned,
-    /// Linear, without antialiasing.
-    Bilinear,
 }
 
 /// Which tokens a file's table of positions covers.
@@ -82,7 +80,6 @@ impl Positions {
                 cubic_taps(i as f64 * (from - 1) as f64 / to.saturating_sub(1).max(1) as f64, from)
             }
             Resampling::BicubicAntialias => antialiased_taps(i, exact, from),
-            Resampling::Bilinear => linear_taps(i, exact, from),
         };
         (0..to).map(taps).collect()
     }
@@ -118,12 +115,6 @@ fn clamp(index: f64, count: usize) -> usize {
 fn cubic_taps(place: f64, count: usize) -> Taps {
     let (whole, beyond) = (place.floor(), place - place.floor());
     (-1..=2).map(f64::from).map(|k| (clamp(whole + k, count), cubic(k - beyond, -0.75))).collect()
-}
-
-fn linear_taps(i: usize, scale: f64, count: usize) -> Taps {
-    let place = centred(i, scale).max(0.0);
-    let (whole, beyond) = (place.floor(), place - place.floor());
-    vec![(clamp(whole, count), 1.0 - beyond), (clamp(whole + 1.0, count), beyond)]
 }
 
 fn antialiased_taps(i: usize, scale: f64, count: usize) -> Taps {

@@ -338,6 +338,9 @@ fn container(path: &Path, head: &[u8], length: u64) -> Result<Container, String>
         Err("is a tar archive: unpack it, or save a checkpoint this old again with a newer PyTorch".to_owned())
     } else if path.extension().is_some_and(|ending| ending == "safetensors") || (braces && header_fits) {
         Ok(Container::Safetensors)
+    } else if head.starts_with(b"PK\x03\x04") && head.windows(4).any(|name| name == b".npy") {
+        Err("is a NumPy archive, as Google's checkpoints are, which cannot be read: save it from timm or transformers"
+            .to_owned())
     } else if head.starts_with(b"PK\x03\x04") || head.starts_with(b"\x80") {
         Ok(Container::Pickle)
     } else {

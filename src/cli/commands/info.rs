@@ -1,6 +1,9 @@
 //! `vit-attn info`: what a checkpoint is, how it was read, and what running it takes.
 
-use std::io::{self, Write as _};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+};
 
 use serde::Serialize;
 
@@ -84,8 +87,13 @@ impl<'a> About<'a> {
         self.write_input(out)?;
         writeln!(out, "attention     {} takes {}", self.whole_matrix(), bytes(self.attention_bytes))?;
         writeln!(out, "tensors       {} loaded", self.loaded_tensors)?;
+        let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (key, what) in self.beside {
-            writeln!(out, "  not loaded  {key}: {what}")?;
+            kinds.entry(what).or_default().push(key);
+        }
+        for (what, keys) in kinds {
+            let more = if keys.len() > 1 { format!(" and {} more", keys.len() - 1) } else { String::new() };
+            writeln!(out, "  not loaded  {}{more}: {what}", keys.first().unwrap_or(&""))?;
         }
         for key in self.unused {
             writeln!(out, "  not used    {key}")?;
