@@ -217,8 +217,7 @@ const CPU_ELEMENTS: usize = 1 << 28;
 const NO_GPU: &str = "no GPU found, so using the CPU (flex)";
 
 fn cpu(backend: Backend, note: Option<String>) -> Opened {
-    // burn's ndarray backend is deprecated in favour of flex; it stays for those who compare backends.
-    #[allow(deprecated)]
+    #[allow(deprecated, reason = "burn prefers flex to its ndarray backend; it stays for those who compare the two")]
     let device = if backend == Backend::NdArray { Device::ndarray() } else { Device::flex() };
     Opened { backend, device, adapter: None, max_elements: CPU_ELEMENTS, note }
 }

@@ -1,6 +1,6 @@
 //! Opening checkpoints: what fits opens with PyTorch's very values, everything else is one clear sentence.
 
-#![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the failure")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
 
 use std::{
     collections::BTreeSet,

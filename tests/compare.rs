@@ -1,5 +1,5 @@
 //! Comparing and measuring: the arithmetic on records made by hand, and the two subcommands as they are typed.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
 
 mod common;
 

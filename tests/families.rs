@@ -1,6 +1,6 @@
 //! Every family's checkpoints, saved by its own library, against what that library computes from them.
 
-#![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the failure")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
 
 mod common;
 

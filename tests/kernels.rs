@@ -1,6 +1,8 @@
 //! The model's own kernels: values and gradients as burn's autodiff and as finite differences give them, on every
 //! backend, and training that comes out the same each time.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
+
 mod common;
 
 use burn::tensor::{

@@ -1,6 +1,6 @@
 //! Who may import whom, and who may touch the world: the table of the architecture, held against the source.
 
-#![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the failure")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Every module of the library with the modules and the crates that it may use; `std`, `serde` and `thiserror` are free.
-const MODULES: [(&str, &[&str], &[&str]); 13] = [
+const MODULES: [(&str, &[&str], &[&str]); 15] = [
     ("error", &[], &[]),
     ("select", &["error"], &[]),
     ("map", &[], &[]),
@@ -22,6 +22,8 @@ const MODULES: [(&str, &[&str], &[&str]); 13] = [
         &["half", "pytorch_reader", "safetensors", "serde_json", "sha2"],
     ),
     ("inspect", &["device", "error", "model", "record"], &["burn"]),
+    ("reference", &["checkpoint", "error", "record"], &["npyz"]),
+    ("compare", &["error", "map", "record"], &[]),
     ("views", &["error", "map", "picture", "record"], &[]),
     (
         "render",
@@ -35,8 +37,23 @@ const MODULES: [(&str, &[&str], &[&str]); 13] = [
     ),
     (
         "cli",
-        &["checkpoint", "device", "error", "inspect", "map", "model", "picture", "render", "select", "train", "views"],
-        &["anyhow", "clap", "clap_complete", "ctrlc", "indicatif", "serde_json", "tempfile"],
+        &[
+            "checkpoint",
+            "compare",
+            "device",
+            "error",
+            "inspect",
+            "map",
+            "model",
+            "picture",
+            "record",
+            "reference",
+            "render",
+            "select",
+            "train",
+            "views",
+        ],
+        &["anyhow", "clap", "clap_complete", "ctrlc", "indicatif", "rayon", "serde_json", "tempfile"],
     ),
 ];
 

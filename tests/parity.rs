@@ -1,6 +1,8 @@
 //! The model's numbers against PyTorch's, and the backends' against each other. The tolerances and their reasons stand
 //! in `tests/fixtures/README.md`.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
+
 mod common;
 
 use common::{Expected, backends, difference, fixture};
@@ -160,7 +162,7 @@ fn attention_takes_a_picture_as_1024_tokens_of_one_pixel() {
     let token = |pixel: usize| {
         let (picture, weight) = (&picture, &weight);
         let value = move |d: usize| -> f32 { (0..3).map(|c| weight[d * 3 + c] * picture[c * 1024 + pixel]).sum() };
-        (0..48).map(move |d| value(d)).zip(&bias).map(|(value, bias)| value + bias).collect::<Vec<_>>()
+        (0..48).map(value).zip(&bias).map(|(value, bias)| value + bias).collect::<Vec<_>>()
     };
     let tokens: Vec<f32> = (0..1024).flat_map(token).collect();
     for opened in backends() {

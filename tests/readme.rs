@@ -1,5 +1,7 @@
 //! Every command of the README, run as it stands.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
+
 use std::{fs, path::Path, process::Command};
 
 /// The shell lines of the README, in order, without their comments.

@@ -1,5 +1,5 @@
 //! What the renderers write, read back by decoders that are not ours.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
 
 use std::collections::HashMap;
 use std::fmt::Display;

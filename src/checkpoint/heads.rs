@@ -27,7 +27,7 @@ pub(super) fn heads(
 pub(super) fn heads_of(evidence: &Evidence, usual: usize, width: usize, notes: &mut Vec<String>) -> Result<usize> {
     match evidence.heads {
         Some(heads) => Ok(heads),
-        None if width >= usual && width % usual == 0 => {
+        None if width >= usual && width.is_multiple_of(usual) => {
             let guess = width / usual;
             notes.push(format!(
                 "the checkpoint does not say how many heads a layer has: {guess} is a guess (width {width} / {usual}), and \

@@ -9,7 +9,7 @@ use crate::{
 /// CLIP's mean colour.
 pub(super) const MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 /// CLIP's deviation of colours.
-pub(super) const STD: [f32; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
+pub(super) const STD: [f32; 3] = [0.268_629_55, 0.261_302_6, 0.275_777_1];
 
 /// The row of the family table.
 pub(super) const FAMILY: Family = Family {

@@ -223,7 +223,7 @@ fn check_sizes(config: &ViTConfig, evidence: &Evidence) -> Result<()> {
     if width % heads != 0 {
         return Err(evidence.refuse(format!("width {width} cannot be split over {heads} heads: it must be a multiple")));
     }
-    if config.rotary && config.head_width() % 4 != 0 {
+    if config.rotary && !config.head_width().is_multiple_of(4) {
         let head = config.head_width();
         return Err(evidence.refuse(format!("heads of {head} values with rotary positions: expected a multiple of 4")));
     }
@@ -291,12 +291,15 @@ fn position_source(named: &Source, table: &Positions, config: &ViTConfig) -> Sou
     Source { pieces: vec![Piece::Positions { key, shape, table, prefix, grid: config.grid() }] }
 }
 
+/// A tensor that belongs to something else, and what that is.
+type Beside = (String, &'static str);
+
 /// What lies in the file beside the model: tensors that belong to something else, and unknown ones.
 fn spare(
     family: &Family,
     sources: &BTreeMap<String, Source>,
     evidence: &Evidence,
-) -> Result<(Vec<(String, &'static str)>, Vec<String>)> {
+) -> Result<(Vec<Beside>, Vec<String>)> {
     let used: BTreeSet<&str> = sources.values().flat_map(|s| &s.pieces).filter_map(Piece::key).collect();
     let (mut beside, mut unused) = (Vec::new(), Vec::new());
     for key in evidence.tensors.keys().filter(|key| !used.contains(key)) {

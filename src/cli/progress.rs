@@ -13,6 +13,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::talk::say;
 use crate::device::Backend;
 
 /// How long a job may take before it gets a bar.
@@ -96,14 +97,17 @@ pub fn run_on<T>(backend: Backend, work: impl FnOnce() -> T) -> T {
     let teller = thread::spawn(move || {
         let late = waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
         if late {
-            eprintln!("vit-attn: compiling kernels for the GPU, which the first run in a process needs ...");
+            say("vit-attn: compiling kernels for the GPU, which the first run in a process needs ...");
         }
         late
     });
     let result = work();
     drop(done);
     if teller.join().unwrap_or(false) {
-        eprintln!("vit-attn: the first run, with its kernels compiled, took {:.1} s", started.elapsed().as_secs_f64());
+        say(format!(
+            "vit-attn: the first run, with its kernels compiled, took {:.1} s",
+            started.elapsed().as_secs_f64()
+        ));
     }
     result
 }

@@ -256,7 +256,7 @@ pub fn layer_norm_backward(
             || {
                 let rows = x.chunks(width).zip(grad.chunks(width));
                 for (out, (x, grad)) in out.chunks_mut(width).zip(rows) {
-                    norm_row_backward(out, x, grad, gamma.values(), eps as f32, &mut sums);
+                    norm_row_backward(out, x, (grad, gamma.values()), eps as f32, &mut sums);
                 }
             },
         );
@@ -273,7 +273,7 @@ pub fn layer_norm_backward(
 }
 
 #[inline(always)]
-fn norm_row_backward(out: &mut [f32], x: &[f32], grad: &[f32], gamma: &[f32], eps: f32, sums: &mut [f32]) {
+fn norm_row_backward(out: &mut [f32], x: &[f32], (grad, gamma): (&[f32], &[f32]), eps: f32, sums: &mut [f32]) {
     let width = x.len() as f32;
     let mean = sum(x, x, |x, _| x) / width;
     let variance = sum(x, x, |x, _| (x - mean) * (x - mean)) / width;

@@ -3,8 +3,7 @@
 //!
 //! Other backends run burn's own operations forward and short compositions backward.
 
-// burn's ndarray backend is deprecated in favour of flex; it stays for those who compare backends.
-#![allow(deprecated)]
+#![allow(deprecated, reason = "burn prefers flex to its ndarray backend; it stays for those who compare the two")]
 
 use burn::backend::{
     Autodiff, Backend, Cube, Dispatch, Flex, NdArray, TensorMetadata as _,

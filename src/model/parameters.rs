@@ -8,18 +8,21 @@ use burn::{
 
 use crate::error::Result;
 
+/// Where the numbers come from: a name and a shape in, that many values out.
+pub type Source<'a> = dyn FnMut(&str, &[usize]) -> Result<Vec<f32>> + 'a;
+
 /// Builds layers on a device from a source of named arrays.
 ///
 /// The source is asked for a canonical name and a shape in PyTorch's order (see
 /// [`ViTConfig::parameters`](super::ViTConfig::parameters)), and answers with that many values in row-major order.
 pub struct Parameters<'a> {
     device: &'a Device,
-    source: &'a mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>>,
+    source: &'a mut Source<'a>,
 }
 
 impl<'a> Parameters<'a> {
     /// Parameters on `device` from `source`.
-    pub fn new(device: &'a Device, source: &'a mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>>) -> Self {
+    pub fn new(device: &'a Device, source: &'a mut Source<'a>) -> Self {
         Self { device, source }
     }
 

@@ -1,6 +1,6 @@
 //! The program as a person at a shell meets it: what it prints, what it writes, how it ends.
 
-#![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the failure")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a failed unwrap is the failure")]
 
 #[path = "../common/mod.rs"]
 mod common;

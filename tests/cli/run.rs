@@ -9,8 +9,11 @@ use sha2::{Digest as _, Sha256};
 use super::{Place, asset, fixture, set};
 use crate::common;
 
-/// The JSON pointers that a manifest has, with a test for each value.
-const FIELDS: [(&str, fn(&Value) -> bool); 29] = [
+/// The JSON pointer of a value in the manifest, and a test for the value.
+type Field = (&'static str, fn(&Value) -> bool);
+
+/// What a manifest has.
+const FIELDS: [Field; 29] = [
     ("/schema", Value::is_u64),
     ("/tool_version", Value::is_string),
     ("/command", Value::is_array),

@@ -1,6 +1,7 @@
 //! What several test files need.
 
 #![allow(dead_code, reason = "every test file takes its part")]
+#![allow(clippy::unwrap_used, reason = "in a test a failed unwrap is the failure")]
 
 use std::path::{Path, PathBuf};
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::common::{self, Unavailable};
 use crate::{
     checkpoint::{Checkpoint, Options},
-    cli::args::BenchArgs,
+    cli::{args::BenchArgs, talk::say},
     device::{Choice, Opened},
     error::{Error, Result},
     inspect::{self, Wanted},
@@ -44,7 +44,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
             match measure_apart(opened, batch) {
                 Ok(measured) => report.measurements.push(measured),
                 Err(error) => {
-                    eprintln!("vit-attn: error: {} with batch {batch}: {error:#}", opened.backend);
+                    say(format!("vit-attn: error: {} with batch {batch}: {error:#}", opened.backend));
                     failed += 1;
                 }
             }

@@ -196,9 +196,9 @@ fn read_reference(path: &Path, checkpoint: &Checkpoint, layers: Option<&[usize]>
     let error = record.layers.iter().map(|layer| layer.row_sum_error()).fold(0.0, f32::max);
     if error > ROW_SUM {
         let name = path.display();
-        eprintln!(
+        say(format!(
             "vit-attn: {name}: rows are off a sum of one by up to {error:.2}; are they softmax weights, queries by keys?"
-        );
+        ));
     }
     let seconds = vec![Stage::new("load", started.elapsed())];
     Ok(Side { name: path.display().to_string(), adapter: None, seconds, record, logits: None })
@@ -246,7 +246,7 @@ fn models(args: &CompareArgs, picture: &Picture) -> anyhow::Result<(Report, Vec<
     };
     let opened = common::open_backend(choice, args.places.device)?;
     if let Some(note) = &opened.note {
-        eprintln!("vit-attn: {note}");
+        say(format!("vit-attn: {note}"));
     }
     let first = Viewed::new(args, first, picture, &opened)?;
     let second = Viewed::new(args, second, picture, &opened)?;
@@ -353,11 +353,11 @@ fn publish(args: &CompareArgs, report: &mut Report, mut artifacts: Vec<Artifact>
         say(format!("vit-attn: wrote {} files to {}", artifacts.len(), out.display()));
     }
     if args.json {
-        return Ok(hand_out(&json)?);
+        return hand_out(&json);
     }
     let mut text = Vec::new();
     print(&mut text, report)?;
-    Ok(hand_out(&text)?)
+    hand_out(&text)
 }
 
 fn print(out: &mut impl io::Write, report: &Report) -> io::Result<()> {
