@@ -254,6 +254,7 @@ fn train(opened: &Opened) -> Vec<(String, Vec<f32>)> {
         augment: Augment::default(),
         seed: 7,
         validation_share: 0.1,
+        pictures: 0,
     };
     let mut random = Random::new(&[1]);
     let data = Dataset {

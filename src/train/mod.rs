@@ -47,6 +47,9 @@ pub struct Plan {
     /// Share of the pictures held out where the data has no test part.
     #[serde(default = "usual_share")]
     pub validation_share: f32,
+    /// Training pictures that the run began with; 0 if it was not written down.
+    #[serde(default)]
+    pub pictures: usize,
 }
 
 /// The share of runs that were saved before it was written down.

@@ -60,7 +60,7 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
     check_memory(&config, plan.batch_size.min(split.train.len()))?;
     let trainer = match started {
         Some(run) => fitting(run, &split, &args.data)?,
-        None => Trainer::new(&config, plan, &opened.device)?,
+        None => Trainer::new(&config, Plan { pictures: split.train.len(), ..plan }, &opened.device)?,
     };
     output::prepare(&args.out)?;
     say(format_args!(
@@ -103,8 +103,11 @@ fn fitting(run: Trainer, split: &Split, data: &Path) -> Result<Trainer> {
         let reason = format!("has {found} classes, and the run to resume has {learnt}: name the data it began with");
         return Err(Error::data(data, reason));
     }
-    if run.step > run.steps(&split.train) {
-        let reason = "has fewer pictures than when the run was interrupted: name the data it began with";
+    let (began, found) = (run.plan.pictures, split.train.len());
+    if (began != found && began != 0) || run.step > run.steps(&split.train) {
+        let reason = format!(
+            "has {found} pictures to learn from, and the run to resume began with {began}: name the data it began with"
+        );
         return Err(Error::data(data, reason));
     }
     Ok(run)
@@ -268,5 +271,6 @@ fn plan(args: &TrainArgs) -> Result<Plan> {
         augment: Augment { crop_padding: args.crop_padding, flip: !args.no_flip },
         seed: args.seed,
         validation_share: *validation_share,
+        pictures: 0,
     })
 }
