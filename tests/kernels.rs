@@ -83,9 +83,14 @@ fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().try_into_vec().unwrap()
 }
 
-/// A kernel: ours, burn's composed from plain operations, and in f64 for a row with its γ and β.
+/// A kernel on burn's tensors.
+type OnTensors = Kernel<Tensor<3>, Tensor<1>>;
+
+/// In f64, a row with its γ and β.
 type Row = fn(&[f64], &[f64], &[f64]) -> Vec<f64>;
-const KERNELS: [(&str, Kernel<Tensor<3>, Tensor<1>>, Kernel<Tensor<3>, Tensor<1>>, Row); 3] = [
+
+/// A kernel: ours, burn's composed from plain operations, and in f64.
+const KERNELS: [(&str, OnTensors, OnTensors, Row); 3] = [
     ("softmax", |x, _, _| kernels::softmax(x), |x, _, _| softmax(x, 2), exact_softmax),
     ("layer norm", |x, gamma, beta| kernels::layer_norm(x, gamma, beta, EPS), composed_norm, exact_norm),
     ("tanh GELU", |x, _, _| kernels::gelu_tanh(x), |x, _, _| gelu_approximate(x), exact_gelu),
