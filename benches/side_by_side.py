@@ -4,9 +4,11 @@
     pip install torch timm transformers onnx onnxscript onnxruntime pillow
     cargo build --release
     python benches/side_by_side.py [--models s16,b16] [--batch 1] [--threads 2] [--rounds 3] [--runs 10] [--json]
+    python benches/side_by_side.py --models s8 --size 480 --cls --runs 3    # many tokens, of which the CLS rows are read
     python benches/side_by_side.py --quick      # only whether it works: few runs, of no meaning
 
-Everything runs on the CPU, on the same picture, with random weights of the same sizes and the same number of threads:
+Everything runs on the CPU, on the same picture, with random weights of the same sizes and the same number of threads.
+"Attention" below is all of it, or with --cls the CLS token's rows in every layer and head:
 
 - vit-attn: `vit-attn bench --json` on each CPU backend, every layer's attention read to the host
 - timm: PyTorch with fused attention off, every layer's attention read (a hook on each attention dropout)
@@ -32,9 +34,12 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMM = {"s16": "vit_small_patch16_224", "b16": "vit_base_patch16_224", "l14": "vit_large_patch14_224"}
+TIMM = {
+    "s8": "vit_small_patch8_224", "s16": "vit_small_patch16_224", "b16": "vit_base_patch16_224",
+    "l14": "vit_large_patch14_224",
+}
 # Patch, width, layers, heads.
-SIZES = {"s16": (16, 384, 12, 6), "b16": (16, 768, 12, 12), "l14": (14, 1024, 24, 16)}
+SIZES = {"s8": (8, 384, 12, 6), "s16": (16, 384, 12, 6), "b16": (16, 768, 12, 12), "l14": (14, 1024, 24, 16)}
 BACKENDS = ["flex", "ndarray"]
 OTHERS = ["timm", "transformers", "onnxruntime"]
 
@@ -52,14 +57,17 @@ def main():
     report = {"machine": machine(args), "models": {}, "failed": {}}
     for model in args.models.split(","):
         for batch in map(int, args.batch.split(",")):
-            report["models"][f"{model}, batch {batch}"] = compare(model, batch, args, report["failed"])
+            title = f"{model} at {args.size}, batch {batch}" + (", CLS rows" if args.cls else "")
+            report["models"][title] = compare(model, batch, args, report["failed"])
     report["process"] = processes(args)
     print(json.dumps(report, indent=2) if args.json else table(report))
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="s16,b16", help="of s16, b16, l14")
+    parser.add_argument("--models", default="s16,b16", help="of s8, s16, b16, l14")
+    parser.add_argument("--size", type=int, default=224, help="side of the model's picture in pixels")
+    parser.add_argument("--cls", action="store_true", help="read the CLS token's rows only")
     parser.add_argument("--batch", default="1", help="pictures at a time, such as 1,8")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
@@ -105,7 +113,8 @@ def compare(model, batch, args, failed):
 
 def ours(backend, model, batch, args):
     command = [args.binary, "bench", args.image, "--synthetic", model, "--backends", backend, "--batch", str(batch)]
-    output = subprocess.run(command + ["--runs", str(args.runs), "--json"], capture_output=True, text=True, check=True)
+    command += ["--size", str(args.size), "--runs", str(args.runs), "--json"] + (["--view", "cls"] if args.cls else [])
+    output = subprocess.run(command, capture_output=True, text=True, check=True)
     measured = json.loads(output.stdout)["measurements"][0]
     run = measured["run_seconds"]
     return {"seconds": run["median"], "fastest": run["min"], "peak_memory_bytes": measured["peak_memory_bytes"]}
@@ -113,7 +122,8 @@ def ours(backend, model, batch, args):
 
 def theirs(name, model, batch, args):
     command = [sys.executable, __file__, "--one", f"{name},{model},{batch}", "--image", args.image]
-    command += ["--threads", str(args.threads), "--runs", str(args.runs)]
+    command += ["--threads", str(args.threads), "--runs", str(args.runs), "--size", str(args.size)]
+    command += ["--cls"] if args.cls else []
     output = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(output.stdout.splitlines()[-1])
 
@@ -121,7 +131,7 @@ def theirs(name, model, batch, args):
 def measure(name, model, batch, args):
     """One contender, in this process: a first run, then timed ones."""
     prepare = {"timm": timm_run, "transformers": transformers_run, "onnxruntime": onnx_run}[name]
-    run = prepare(model, picture(args.image, int(batch)), args)
+    run = prepare(model, picture(args.image, int(batch), args.size), args)
     run()
     seconds = [timed(run) for _ in range(args.runs)]
     return {"seconds": statistics.median(seconds), "fastest": min(seconds), "peak_memory_bytes": peak_memory()}
@@ -133,12 +143,12 @@ def timed(run):
     return time.perf_counter() - start
 
 
-def picture(path, batch):
-    """`[batch, 3, 224, 224]`, squashed and spread from -1 to 1, as vit-attn does for random weights."""
+def picture(path, batch, size):
+    """`[batch, 3, size, size]`, squashed and spread from -1 to 1, as vit-attn does for random weights."""
     import numpy
     from PIL import Image
 
-    image = Image.open(path).convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
+    image = Image.open(path).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
     pixels = numpy.asarray(image, dtype=numpy.float32).transpose(2, 0, 1) / 127.5 - 1.0
     return numpy.stack([pixels] * batch)
 
@@ -156,10 +166,10 @@ def timm_run(model, pixels, args):
 
     pixels = torch_pixels(pixels, args)
     timm.layers.set_fused_attn(False)
-    network = timm.create_model(TIMM[model]).eval()
+    network = timm.create_model(TIMM[model], img_size=args.size).eval()
     kept = []
     for block in network.blocks:
-        block.attn.attn_drop.register_forward_hook(lambda module, inputs, weights: kept.append(weights.numpy()))
+        block.attn.attn_drop.register_forward_hook(lambda module, inputs, weights: kept.append(wanted(weights, args)))
 
     def run():
         kept.clear()
@@ -169,6 +179,11 @@ def timm_run(model, pixels, args):
     return run
 
 
+def wanted(weights, args):
+    """On the host; a copy where only some rows are wanted, so that the rest can go."""
+    return weights[:, :, 0].numpy().copy() if args.cls else weights.numpy()
+
+
 def transformers_run(model, pixels, args):
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -176,14 +191,14 @@ def transformers_run(model, pixels, args):
     patch, width, layers, heads = SIZES[model]
     config = ViTConfig(
         hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
-        image_size=224, patch_size=patch, num_labels=1000,
+        image_size=args.size, patch_size=patch, num_labels=1000,
     )
     config._attn_implementation = "eager"
     network = ViTForImageClassification(config).eval()
 
     def run():
         output = network(pixels, output_attentions=True)
-        kept = [weights.numpy() for weights in output.attentions]
+        kept = [wanted(weights, args) for weights in output.attentions]
         assert len(kept) == layers and output.logits.shape[1] == 1000
 
     return run
@@ -197,7 +212,7 @@ def onnx_run(model, pixels, args):
         path = Path(directory) / "model.onnx"
         export = f"""
 import sys, timm, torch
-network = timm.create_model({TIMM[model]!r}).eval()
+network = timm.create_model({TIMM[model]!r}, img_size={args.size}).eval()
 pixels = torch.zeros({list(pixels.shape)})
 torch.onnx.export(network, (pixels,), sys.argv[1], input_names=["pixels"], dynamo=True)
 """

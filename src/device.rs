@@ -100,6 +100,8 @@ pub struct Opened {
     pub adapter: Option<Adapter>,
     /// Most elements of one f32 tensor that the device can or should hold.
     pub max_elements: usize,
+    /// Elements of a tensor of scores that are best made at a time where only the tokens are wanted.
+    pub block_elements: usize,
     /// Why `auto` settled on this, where that is worth a line.
     pub note: Option<String>,
 }
@@ -214,12 +216,15 @@ pub fn open(choice: Choice, index: Option<usize>) -> Result<Opened> {
 /// so that they take time but not all of the memory.
 const CPU_ELEMENTS: usize = 1 << 28;
 
+/// Scores that nobody asked for are made and used up while they are in the cache, on the CPU: 8 MiB.
+const CPU_BLOCK: usize = 1 << 21;
+
 const NO_GPU: &str = "no GPU found, so using the CPU (flex)";
 
 fn cpu(backend: Backend, note: Option<String>) -> Opened {
     #[allow(deprecated, reason = "burn prefers flex to its ndarray backend; it stays for those who compare the two")]
     let device = if backend == Backend::NdArray { Device::ndarray() } else { Device::flex() };
-    Opened { backend, device, adapter: None, max_elements: CPU_ELEMENTS, note }
+    Opened { backend, device, adapter: None, max_elements: CPU_ELEMENTS, block_elements: CPU_BLOCK, note }
 }
 
 /// wgpu devices that this process has opened: burn refuses to open one twice.
@@ -261,5 +266,6 @@ fn init_wgpu(adapter: &Adapter) -> Result<Opened> {
     let limits = setup.adapter.limits();
     let bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
     let max_elements = usize::try_from(bytes / 4).unwrap_or(usize::MAX);
-    Ok(Opened { backend: Backend::Wgpu, device, adapter: Some(adapter.clone()), max_elements, note: None })
+    let adapter = Some(adapter.clone());
+    Ok(Opened { backend: Backend::Wgpu, device, adapter, max_elements, block_elements: max_elements, note: None })
 }

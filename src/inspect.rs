@@ -3,7 +3,7 @@
 use burn::tensor::{Tensor, TensorData};
 
 use crate::{
-    device::Opened,
+    device::{Backend, Opened},
     error::{Error, Result},
     model::{Forward, Queries, ViT, Weights},
     record::{AttentionRecord, LayerAttention},
@@ -43,7 +43,7 @@ pub fn inspect(
     opened: &Opened,
     pixels: &[f32],
     wanted: &Wanted,
-    mut kept_layer: impl FnMut(),
+    mut kept_layer: impl FnMut() + Send,
 ) -> Result<Seen> {
     let config = model.config();
     let (rows, cols) = config.image_size;
@@ -59,6 +59,7 @@ pub fn inspect(
         queries: &queries,
         layers: if config.classes > 0 || config.probe { config.depth } else { last },
         max_scores: opened.max_elements,
+        block_scores: opened.block_elements.min(opened.max_elements),
     };
     let tokens = model.layout();
     let kept = match &wanted.queries {
@@ -67,7 +68,7 @@ pub fn inspect(
         Queries::Rows(rows) => rows.clone(),
     };
     let mut attention = vec![AttentionRecord { tokens, layers: Vec::new() }; batch];
-    let output = model.forward(pixels, &forward, |layer, weights| {
+    let observe = |layer, weights: Weights| {
         if !weights.0.is_empty() {
             for (record, weights) in attention.iter_mut().zip(read_back(weights)?) {
                 let keys = record.tokens.tokens();
@@ -76,7 +77,12 @@ pub fn inspect(
             kept_layer();
         }
         Ok(())
-    })?;
+    };
+    let output = match opened.backend {
+        Backend::Wgpu => model.forward(pixels, &forward, observe)?,
+        // From inside the pool: each parallel operation that is started outside has to wake the pool and be woken by it.
+        Backend::Flex | Backend::NdArray => rayon::scope(|_| model.forward(pixels, &forward, observe))?,
+    };
     for record in &attention {
         record.check()?;
     }

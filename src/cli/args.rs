@@ -221,12 +221,15 @@ pub struct BenchArgs {
     /// Checkpoint directory or file; without it, the built-in model
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
-    /// Random weights instead: s16, b16, l14 (ViT at 224 x 224) or book
+    /// Random weights instead: s8, s16, b16, l14 (ViT at 224 x 224) or book
     #[arg(long, value_name = "SIZE", conflicts_with = "model")]
     pub synthetic: Option<Standard>,
     /// Side of the model's picture in pixels, with --synthetic
     #[arg(long, value_name = "PIXELS", requires = "synthetic")]
     pub size: Option<usize>,
+    /// Only the attention that `run` reads for this view, such as cls [default: all of it]
+    #[arg(long)]
+    pub view: Option<View>,
     /// Where to compute
     #[command(flatten)]
     pub places: PlacesArgs,

@@ -7,7 +7,10 @@ use burn::{
     tensor::{Int, Tensor, TensorData},
 };
 
-use super::{Norm, Parameters, Rotary, ViTConfig, kernels::softmax};
+use super::{
+    Norm, Parameters, Rotary, ViTConfig,
+    kernels::{self, linear, softmax},
+};
 use crate::error::Result;
 
 /// Whose attention a forward pass should hand out.
@@ -74,7 +77,7 @@ impl Attention {
         Ok(Self { norms, rotary: rotary.cloned(), ..plain })
     }
 
-    /// Attends: project; score and scale; softmax over the keys; weigh the values.
+    /// Attends: project; score; scale and softmax over the keys; weigh the values.
     ///
     /// Scores of more than `max_scores` elements are computed in blocks of queries.
     ///
@@ -88,22 +91,23 @@ impl Attention {
         let [q, k, v] = self.project(x);
         let [q, k] = self.prepare([q, k]);
         let keys = k.transpose();
+        let scale = 1.0 / (q.dims()[3] as f64).sqrt();
 
         let mut kept = Vec::new();
         if let Queries::Rows(rows) = queries {
             let rows: Vec<i64> = rows.iter().map(|&row| row as i64).collect();
             let rows = Tensor::<1, Int>::from_data(TensorData::from(rows.as_slice()), &q.device());
-            kept.push(softmax(score(q.clone().select(2, rows), keys.clone())));
+            kept.push(softmax(q.clone().select(2, rows).matmul(keys.clone()), scale));
         }
 
         let block = (max_scores / (batch * self.heads * tokens)).clamp(1, tokens);
         let mut outputs = Vec::new();
         for first in (0..tokens).step_by(block) {
             let q = q.clone().narrow(2, first, block.min(tokens - first));
-            // 2. Score every query against every key, scaled by the square root of the head's dimension.
-            let scores = score(q, keys.clone());
-            // 3. Softmax over the keys: each query's weights sum to one.
-            let weights = softmax(scores);
+            // 2. Score every query against every key.
+            let scores = q.matmul(keys.clone());
+            // 3. Scale by the square root of the head's dimension; softmax over the keys: each query's weights sum to one.
+            let weights = softmax(scores, scale);
             if *queries == Queries::All {
                 kept.push(weights.clone());
             }
@@ -121,7 +125,7 @@ impl Attention {
     fn project(&self, x: Tensor<3>) -> [Tensor<4>; 3] {
         let [batch, tokens, width] = x.dims();
         let heads = self.heads;
-        let qkv = self.qkv.forward(x).reshape([batch, tokens, 3 * heads, width / heads]);
+        let qkv = linear(&self.qkv, x).reshape([batch, tokens, 3 * heads, width / heads]);
         // Views all the way: products take strided matrices as they are.
         let qkv = qkv.swap_dims(1, 2);
         [0, 1, 2].map(|part| qkv.clone().narrow(1, part * heads, heads))
@@ -146,18 +150,6 @@ impl Attention {
     /// # Shapes
     /// `[batch, heads, tokens, width / heads]` to `[batch, tokens, width]`
     fn concatenate(&self, heads: Tensor<4>) -> Tensor<3> {
-        let [batch, count, tokens, head_width] = heads.dims();
-        self.projection.forward(heads.swap_dims(1, 2).reshape([batch, tokens, count * head_width]))
+        linear(&self.projection, kernels::concatenate(heads))
     }
-}
-
-/// Scaled dot products of queries and keys.
-///
-/// The scale is put on the queries: the same numbers for a fraction of the multiplications.
-///
-/// # Shapes
-/// `[batch, heads, queries, head_width]` and `[batch, heads, head_width, keys]` to `[batch, heads, queries, keys]`
-pub(super) fn score(q: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-    let scale = 1.0 / (q.dims()[3] as f64).sqrt();
-    (q * scale).matmul(keys)
 }

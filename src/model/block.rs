@@ -51,9 +51,9 @@ impl Block {
     /// `[batch, tokens, width]` to the same, and weights as [`Attention::forward`] gives them
     pub fn forward(&self, x: Tensor<3>, queries: &Queries, max_scores: usize) -> (Tensor<3>, Weights) {
         let (attended, weights) = self.attention.forward(self.norm1.forward(x.clone()), queries, max_scores);
-        let x = x + scaled(attended, &self.scale1);
+        let x = kernels::add(x, scaled(attended, &self.scale1));
         let mixed = self.mlp.forward(self.norm2.forward(x.clone()));
-        (x + scaled(mixed, &self.scale2), weights)
+        (kernels::add(x, scaled(mixed, &self.scale2)), weights)
     }
 }
 
@@ -91,14 +91,14 @@ impl Mlp {
     /// # Shapes
     /// `[batch, tokens, width]` to the same
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let hidden = self.fc1.forward(x);
+        let hidden = kernels::linear(&self.fc1, x);
         let hidden = if self.gated {
             let half = hidden.dims()[2] / 2;
             self.activate(hidden.clone().narrow(2, 0, half)) * hidden.narrow(2, half, half)
         } else {
             self.activate(hidden)
         };
-        self.fc2.forward(hidden)
+        kernels::linear(&self.fc2, hidden)
     }
 
     fn activate(&self, x: Tensor<3>) -> Tensor<3> {

@@ -1,10 +1,11 @@
 //! The flex backend's side of [`kernels`](super::kernels): plain loops over rows, one pass each, compiled for every
 //! vector width by pulp and chosen at run time.
 //!
-//! Sums run in [`LANES`] partial sums, since the compiler may not reorder floating-point additions by itself.
+//! Sums run in [`LANES`] partial sums, since the compiler may not reorder floating-point additions by itself. Inner loops
+//! are `for` loops: what `for_each` and `sum` call may stay outside the function that is compiled for the vectors.
 
 use burn::{
-    backend::{Flex, tensor::FloatTensor},
+    backend::{Flex, ops::FloatTensorOps as _, tensor::FloatTensor},
     tensor::TensorData,
 };
 use burn_flex::FlexTensor;
@@ -47,6 +48,30 @@ impl Input {
     }
 }
 
+/// Rewrites a tensor, some whole rows at a time: in place where nobody else holds it, else on a copy that is made on the
+/// way. `task` gets a task's values and where they begin.
+#[inline(always)]
+fn rewrite(x: FloatTensor<Flex>, task: impl Fn(&mut [f32], usize) + Sync) -> FlexTensor {
+    let mut x = Input::new(x);
+    let size = x.task();
+    let run = |index: usize, values: &mut [f32]| {
+        vectorised(
+            #[inline(always)]
+            || task(values, index * size),
+        );
+    };
+    if let Some(values) = x.0.try_storage_mut::<f32>() {
+        values.par_chunks_mut(size).enumerate().for_each(|(index, values)| run(index, values));
+        return x.0;
+    }
+    let mut out = vec![0.0; x.values().len()];
+    out.par_chunks_mut(size).zip(x.values().par_chunks(size)).enumerate().for_each(|(index, (out, x))| {
+        out.copy_from_slice(x);
+        run(index, out);
+    });
+    x.like(out)
+}
+
 /// Runs `body` compiled for this processor's vectors.
 #[inline(always)]
 fn vectorised<R>(body: impl FnOnce() -> R) -> R {
@@ -72,8 +97,14 @@ fn sum(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {
             lanes[lane] += f(a[lane], b[lane]);
         }
     }
-    let rest: f32 = rest_a.iter().zip(rest_b).map(|(&a, &b)| f(a, b)).sum();
-    lanes.iter().sum::<f32>() + rest
+    let mut total = 0.0;
+    for lane in lanes {
+        total += lane;
+    }
+    for (&a, &b) in rest_a.iter().zip(rest_b) {
+        total += f(a, b);
+    }
+    total
 }
 
 /// e^x to about one unit in the last place (Cephes' `expf`), in a form that vectorises.
@@ -126,16 +157,15 @@ fn erf(x: f32) -> f32 {
 /// Applies a function of one value everywhere.
 #[inline(always)]
 fn map(x: FloatTensor<Flex>, f: impl Fn(f32) -> f32 + Sync) -> FlexTensor {
-    let x = Input::new(x);
-    let mut out = vec![0.0; x.values().len()];
-    let tasks = out.par_chunks_mut(TASK).zip(x.values().par_chunks(TASK));
-    tasks.for_each(|(out, x)| {
-        vectorised(
-            #[inline(always)]
-            || out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x)),
-        );
-    });
-    x.like(out)
+    rewrite(
+        x,
+        #[inline(always)]
+        |values, _| {
+            for value in values {
+                *value = f(*value);
+            }
+        },
+    )
 }
 
 /// GELU by the error function.
@@ -154,6 +184,87 @@ pub fn gelu_tanh(x: FloatTensor<Flex>) -> FlexTensor {
         #[inline(always)]
         |x| x * gate(x),
     )
+}
+
+/// The sum of two tensors of one shape.
+pub fn add(x: FloatTensor<Flex>, y: FloatTensor<Flex>) -> FlexTensor {
+    let y = Input::new(y);
+    rewrite(
+        x,
+        #[inline(always)]
+        |x, start| {
+            for (x, &y) in x.iter_mut().zip(&y.values()[start..]) {
+                *x += y;
+            }
+        },
+    )
+}
+
+/// `x weight + bias` as one product over the rows of all pictures.
+pub fn linear(x: FloatTensor<Flex>, weight: FloatTensor<Flex>, bias: FloatTensor<Flex>) -> FlexTensor {
+    let mut shape = x.layout().shape().clone();
+    let (last, bias) = (shape.num_dims() - 1, Input::new(bias));
+    let rows = shape.num_elements() / shape[last].max(1);
+    let product = Flex::float_matmul(Flex::float_reshape(x, [rows, shape[last]].into()), weight);
+    shape[last] = bias.width();
+    let sum = rewrite(
+        product,
+        #[inline(always)]
+        |rows, _| {
+            for row in rows.chunks_mut(bias.width()) {
+                for (value, &bias) in row.iter_mut().zip(bias.values()) {
+                    *value += bias;
+                }
+            }
+        },
+    );
+    Flex::float_reshape(sum, shape)
+}
+
+/// Heads side by side: `[batch, heads, tokens, width]` to `[batch, tokens, heads * width]`.
+pub fn concatenate(x: FloatTensor<Flex>) -> FlexTensor {
+    let x = Input::new(x);
+    let [batch, heads, tokens, width] = x.0.layout().shape().dims();
+    let mut out = vec![0.0; x.values().len()];
+    out.par_chunks_mut((heads * width).max(1)).enumerate().for_each(|(token, out)| {
+        let picture = token / tokens * heads * tokens;
+        for (head, out) in out.chunks_mut(width).enumerate() {
+            let start = (picture + head * tokens + token % tokens) * width;
+            out.copy_from_slice(&x.values()[start..start + width]);
+        }
+    });
+    FlexTensor::from_data(TensorData::new(out, [batch, tokens, heads * width]))
+}
+
+/// Layer norm over rows: `(x - mean) / √(variance + eps) γ + β`.
+pub fn layer_norm(
+    x: FloatTensor<Flex>,
+    gamma: FloatTensor<Flex>,
+    beta: FloatTensor<Flex>,
+    eps: f64,
+) -> FlexTensor {
+    let (gamma, beta) = (Input::new(gamma), Input::new(beta));
+    let width = gamma.width();
+    rewrite(
+        x,
+        #[inline(always)]
+        |rows, _| {
+            for row in rows.chunks_mut(width) {
+                norm_row(row, gamma.values(), beta.values(), eps as f32);
+            }
+        },
+    )
+}
+
+#[inline(always)]
+fn norm_row(row: &mut [f32], gamma: &[f32], beta: &[f32], eps: f32) {
+    let width = row.len() as f32;
+    let mean = sum(row, row, |x, _| x) / width;
+    let variance = sum(row, row, |x, _| (x - mean) * (x - mean)) / width;
+    let inverse = 1.0 / (variance + eps).sqrt();
+    for ((x, &gamma), &beta) in row.iter_mut().zip(gamma).zip(beta) {
+        *x = (*x - mean) * inverse * gamma + beta;
+    }
 }
 
 /// The gradient of [`gelu_tanh`]: `σ(u) (1 + x (1 - σ(u)) u')`, with `u' = 2√(2/π) (1 + 3·0.044715 x²)`.
@@ -177,28 +288,30 @@ pub fn gelu_tanh_backward(x: FloatTensor<Flex>, grad: FloatTensor<Flex>) -> Flex
     x.like(out)
 }
 
-/// Softmax over rows.
-pub fn softmax(x: FloatTensor<Flex>) -> FlexTensor {
-    let x = Input::new(x);
-    let (width, task) = (x.width(), x.task());
-    let mut out = vec![0.0; x.values().len()];
-    out.par_chunks_mut(task).zip(x.values().par_chunks(task)).for_each(|(out, x)| {
-        vectorised(
-            #[inline(always)]
-            || out.chunks_mut(width).zip(x.chunks(width)).for_each(|(out, x)| softmax_row(out, x)),
-        );
-    });
-    x.like(out)
+/// Softmax over rows that are multiplied by `scale` first.
+pub fn softmax(x: FloatTensor<Flex>, scale: f64) -> FlexTensor {
+    let width = x.layout().shape().last().copied().unwrap_or(1).max(1);
+    rewrite(
+        x,
+        #[inline(always)]
+        |rows, _| {
+            for row in rows.chunks_mut(width) {
+                softmax_row(row, scale as f32);
+            }
+        },
+    )
 }
 
 #[inline(always)]
-fn softmax_row(out: &mut [f32], x: &[f32]) {
-    let max = maximum(x);
-    for (out, &x) in out.iter_mut().zip(x) {
-        *out = exp(x - max);
+fn softmax_row(row: &mut [f32], scale: f32) {
+    let max = maximum(row);
+    for x in row.iter_mut() {
+        *x = exp((*x - max) * scale);
     }
-    let inverse = 1.0 / sum(out, out, |power, _| power);
-    out.iter_mut().for_each(|out| *out *= inverse);
+    let inverse = 1.0 / sum(row, row, |power, _| power);
+    for x in row {
+        *x *= inverse;
+    }
 }
 
 #[inline(always)]
@@ -211,11 +324,15 @@ fn maximum(x: &[f32]) -> f32 {
             lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
         }
     }
-    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
+    let mut most = f32::NEG_INFINITY;
+    for &value in lanes.iter().chain(rest) {
+        most = most.max(value);
+    }
+    most
 }
 
-/// The gradient of softmax over rows: `y (grad - Σ y grad)`.
-pub fn softmax_backward(y: FloatTensor<Flex>, grad: FloatTensor<Flex>) -> FlexTensor {
+/// The gradient of softmax over rows: `scale y (grad - Σ y grad)`.
+pub fn softmax_backward(y: FloatTensor<Flex>, grad: FloatTensor<Flex>, scale: f64) -> FlexTensor {
     let (y, grad) = (Input::new(y), Input::new(grad));
     let (width, task) = (y.width(), y.task());
     let mut out = vec![0.0; y.values().len()];
@@ -228,7 +345,7 @@ pub fn softmax_backward(y: FloatTensor<Flex>, grad: FloatTensor<Flex>) -> FlexTe
                 for (out, (y, grad)) in out.chunks_mut(width).zip(rows) {
                     let dot = sum(y, grad, |y, grad| y * grad);
                     for ((out, &y), &grad) in out.iter_mut().zip(y).zip(grad) {
-                        *out = y * (grad - dot);
+                        *out = scale as f32 * y * (grad - dot);
                     }
                 }
             },

@@ -1,5 +1,6 @@
-//! Operations that burn composes from many passes over memory, or from slow steps, done in one pass on the flex backend,
-//! with gradients of their own: softmax over the keys, layer norm, and both kinds of GELU.
+//! Operations that burn composes from many passes over memory, or from slow steps, or runs on one thread, done in one
+//! parallel pass on the flex backend: softmax over the keys, layer norm, both kinds of GELU (each with a gradient of its
+//! own, but for the GELU by the error function), linear layers and sums.
 //!
 //! Other backends run burn's own operations forward and short compositions backward.
 
@@ -15,7 +16,7 @@ use burn::backend::{
     backend_extension,
     tensor::FloatTensor,
 };
-use burn::tensor::Tensor;
+use burn::{nn::Linear, tensor::Tensor};
 
 use super::fused;
 
@@ -24,9 +25,29 @@ pub(super) const TWO_SQRT_2_OVER_PI: f64 = std::f64::consts::FRAC_2_SQRT_PI * st
 /// The cubic term of the tanh approximation.
 pub(super) const CUBIC: f64 = 0.044715;
 
-/// Softmax over the last dimension.
-pub fn softmax<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    Tensor::from_dispatch(<Dispatch as Kernels>::row_softmax(x.into_dispatch()))
+/// Softmax over the last dimension of `scale x`; `scale` is positive.
+pub fn softmax<const D: usize>(x: Tensor<D>, scale: f64) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as Kernels>::row_softmax(x.into_dispatch(), scale))
+}
+
+/// A linear layer on the last dimension.
+pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
+    let Some(bias) = &layer.bias else { return layer.forward(x) };
+    let (weight, bias) = (layer.weight.val().into_dispatch(), bias.val().into_dispatch());
+    Tensor::from_dispatch(<Dispatch as Kernels>::affine(x.into_dispatch(), weight, bias))
+}
+
+/// Heads side by side again.
+///
+/// # Shapes
+/// `[batch, heads, tokens, width]` to `[batch, tokens, heads * width]`
+pub fn concatenate(heads: Tensor<4>) -> Tensor<3> {
+    Tensor::from_dispatch(<Dispatch as Kernels>::side_by_side(heads.into_dispatch()))
+}
+
+/// The sum of two tensors of one shape.
+pub fn add<const D: usize>(x: Tensor<D>, y: Tensor<D>) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as Kernels>::sum(x.into_dispatch(), y.into_dispatch()))
 }
 
 /// Layer norm over the last dimension, with scale and shift.
@@ -48,9 +69,22 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 /// The operations; the defaults are burn's own.
 #[backend_extension(Cube, Flex, NdArray, Autodiff)]
 trait Kernels: Backend {
-    fn row_softmax(x: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn row_softmax(x: FloatTensor<Self>, scale: f64) -> FloatTensor<Self> {
         let dim = last::<Self>(&x);
-        Self::softmax(x, dim)
+        Self::softmax(Self::float_mul_scalar(x, scale.into()), dim)
+    }
+
+    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::linear(x, weight, Some(bias))
+    }
+
+    fn side_by_side(heads: FloatTensor<Self>) -> FloatTensor<Self> {
+        let [batch, count, tokens, width] = heads.shape().dims();
+        Self::float_reshape(Self::float_swap_dims(heads, 1, 2), [batch, tokens, count * width].into())
+    }
+
+    fn sum(x: FloatTensor<Self>, y: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_add(x, y)
     }
 
     fn row_norm(
@@ -74,11 +108,11 @@ trait Kernels: Backend {
 
 /// The gradients. `y` is the operation's output, `x` its input, `grad` the gradient of its output.
 trait KernelGradients: Backend {
-    /// `y (grad - Σ y grad)`
-    fn row_softmax_backward(y: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+    /// `scale y (grad - Σ y grad)`
+    fn row_softmax_backward(y: FloatTensor<Self>, grad: FloatTensor<Self>, scale: f64) -> FloatTensor<Self> {
         let dim = last::<Self>(&y);
         let dot = Self::float_sum_dim(Self::float_mul(y.clone(), grad.clone()), dim);
-        Self::float_mul(y, Self::float_sub(grad, dot))
+        Self::float_mul_scalar(Self::float_mul(y, Self::float_sub(grad, dot)), scale.into())
     }
 
     /// Gradients of `x`, `gamma` and `beta`.
@@ -149,8 +183,29 @@ impl Kernels for NdArray {}
 impl KernelGradients for NdArray {}
 
 impl Kernels for Flex {
-    fn row_softmax(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        fused::softmax(x)
+    fn row_softmax(x: FloatTensor<Self>, scale: f64) -> FloatTensor<Self> {
+        fused::softmax(x, scale)
+    }
+
+    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        fused::linear(x, weight, bias)
+    }
+
+    fn side_by_side(heads: FloatTensor<Self>) -> FloatTensor<Self> {
+        fused::concatenate(heads)
+    }
+
+    fn sum(x: FloatTensor<Self>, y: FloatTensor<Self>) -> FloatTensor<Self> {
+        fused::add(x, y)
+    }
+
+    fn row_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        fused::layer_norm(x, gamma, beta, eps)
     }
 
     fn tanh_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -163,8 +218,8 @@ impl Kernels for Flex {
 }
 
 impl KernelGradients for Flex {
-    fn row_softmax_backward(y: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
-        fused::softmax_backward(y, grad)
+    fn row_softmax_backward(y: FloatTensor<Self>, grad: FloatTensor<Self>, scale: f64) -> FloatTensor<Self> {
+        fused::softmax_backward(y, grad, scale)
     }
 
     fn row_norm_backward(
@@ -185,12 +240,13 @@ impl KernelGradients for Flex {
 struct SoftmaxBackward;
 
 impl<B: KernelGradients> Backward<B, 1> for SoftmaxBackward {
-    type State = FloatTensor<B>;
+    type State = (FloatTensor<B>, f64);
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let grad = grads.consume::<B>(&ops.node);
+        let (y, scale) = ops.state;
         if let [Some(parent)] = ops.parents {
-            grads.register::<B>(parent.id, B::row_softmax_backward(ops.state, grad));
+            grads.register::<B>(parent.id, B::row_softmax_backward(y, grad, scale));
         }
     }
 }
@@ -227,13 +283,13 @@ impl<B: KernelGradients> Backward<B, 1> for GeluBackward {
 }
 
 impl<B: Kernels + KernelGradients, C: CheckpointStrategy> Kernels for Autodiff<B, C> {
-    fn row_softmax(x: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn row_softmax(x: FloatTensor<Self>, scale: f64) -> FloatTensor<Self> {
         match SoftmaxBackward.prepare::<C>([x.node()]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let y = B::row_softmax(x.into_primitive());
-                prep.finish(y.clone(), y)
+                let y = B::row_softmax(x.into_primitive(), scale);
+                prep.finish((y.clone(), scale), y)
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::row_softmax(x.into_primitive())),
+            OpsKind::UnTracked(prep) => prep.finish(B::row_softmax(x.into_primitive(), scale)),
         }
     }
 

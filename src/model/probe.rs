@@ -6,7 +6,10 @@ use burn::{
     tensor::Tensor,
 };
 
-use super::{Mlp, Norm, Parameters, ViTConfig, attention::score, kernels::softmax};
+use super::{
+    Mlp, Norm, Parameters, ViTConfig,
+    kernels::{linear, softmax},
+};
 use crate::error::Result;
 
 /// A learned query that asks the final tokens, and an MLP on the answer.
@@ -48,9 +51,10 @@ impl Probe {
         let [batch, tokens, width] = x.dims();
         let (heads, head_width) = (self.heads, width / self.heads);
         let query = self.query.forward(self.token.val()).reshape([1, 1, heads, head_width]).swap_dims(1, 2);
-        let kv = self.kv.forward(x).reshape([batch, tokens, 2 * heads, head_width]).swap_dims(1, 2);
+        let kv = linear(&self.kv, x).reshape([batch, tokens, 2 * heads, head_width]).swap_dims(1, 2);
         let (keys, values) = (kv.clone().narrow(1, 0, heads), kv.narrow(1, heads, heads));
-        let weights = softmax(score(query.repeat_dim(0, batch), keys.transpose()));
+        let scale = 1.0 / (head_width as f64).sqrt();
+        let weights = softmax(query.repeat_dim(0, batch).matmul(keys.transpose()), scale);
         let pooled = weights.clone().matmul(values).swap_dims(1, 2).reshape([batch, 1, width]);
         let pooled = self.projection.forward(pooled);
         let pooled = pooled.clone() + self.mlp.forward(self.norm.forward(pooled));

@@ -7,6 +7,8 @@ use super::{Activation, ViTConfig};
 /// A well-known size of Vision Transformer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standard {
+    /// ViT-S/8 at 224 x 224, the size of DINO's best known model.
+    S8,
     /// ViT-S/16 at 224 x 224.
     S16,
     /// ViT-B/16 at 224 x 224.
@@ -19,8 +21,8 @@ pub enum Standard {
 
 impl Standard {
     /// Every size by name.
-    pub const NAMES: [(&'static str, Self); 4] =
-        [("s16", Self::S16), ("b16", Self::B16), ("l14", Self::L14), ("book", Self::Book)];
+    pub const NAMES: [(&'static str, Self); 5] =
+        [("s8", Self::S8), ("s16", Self::S16), ("b16", Self::B16), ("l14", Self::L14), ("book", Self::Book)];
 
     /// The model's sizes and choices; the larger ones have timm's 1,000 classes.
     pub fn config(self) -> ViTConfig {
@@ -38,6 +40,7 @@ impl Standard {
             ..ViTConfig::default()
         };
         match self {
+            Self::S8 => standard(8, 384, 12),
             Self::S16 => standard(16, 384, 12),
             Self::B16 => standard(16, 768, 12),
             Self::L14 => standard(14, 1024, 24),

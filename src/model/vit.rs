@@ -6,7 +6,7 @@ use burn::{
     tensor::{Device, Tensor},
 };
 
-use super::{Block, Norm, Parameters, Pool, Probe, Queries, Rotary, ViTConfig, Weights};
+use super::{Block, Norm, Parameters, Pool, Probe, Queries, Rotary, ViTConfig, Weights, kernels::linear};
 use crate::{error::Result, record::TokenLayout};
 
 /// A Vision Transformer (Dosovitskiy et al. 2020; the book's chapter 3).
@@ -33,11 +33,13 @@ pub struct ViT {
 /// What a forward pass should compute besides the tokens.
 pub struct Forward<'a> {
     /// Whose attention each layer hands out.
-    pub queries: &'a dyn Fn(usize) -> Queries,
+    pub queries: &'a (dyn Fn(usize) -> Queries + Sync),
     /// Layers to run, at most the model's depth. With fewer than all there are no class scores.
     pub layers: usize,
     /// Most elements of a score tensor that the device can hold at once.
     pub max_scores: usize,
+    /// The same where the whole attention is not handed out, so that no such tensor needs to exist.
+    pub block_scores: usize,
 }
 
 /// What a forward pass leaves.
@@ -117,7 +119,9 @@ impl ViT {
     ) -> Result<Output> {
         let mut x = self.embed(pixels);
         for (layer, block) in self.blocks.iter().enumerate().take(forward.layers) {
-            let (output, weights) = block.forward(x, &(forward.queries)(layer), forward.max_scores);
+            let queries = (forward.queries)(layer);
+            let most = if queries == Queries::All { forward.max_scores } else { forward.block_scores };
+            let (output, weights) = block.forward(x, &queries, most);
             observe(layer, weights)?;
             x = output;
         }
@@ -155,7 +159,7 @@ impl ViT {
     /// # Shapes
     /// `[batch, channels, rows, cols]` to `[batch, tokens, width]`
     fn embed(&self, pixels: Tensor<4>) -> Tensor<3> {
-        let patches = self.patch_embedding.forward(patchify(pixels, self.config.patch_size));
+        let patches = linear(&self.patch_embedding, patchify(pixels, self.config.patch_size));
         let batch = patches.dims()[0];
         let prefix = [&self.cls_token, &self.dist_token, &self.registers].into_iter().flatten();
         let mut parts: Vec<_> = prefix.map(|token| token.val().repeat_dim(0, batch)).collect();

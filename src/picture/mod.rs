@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use image::codecs::{gif::GifDecoder, png::PngDecoder, webp::WebPDecoder};
 use image::metadata::Orientation;
 use image::{
-    AnimationDecoder, ColorType, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage,
+    AnimationDecoder, ColorType, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb, RgbImage,
 };
 use sha2::{Digest, Sha256};
 
@@ -51,6 +51,15 @@ pub struct Picture {
     pub pixels: RgbImage,
     /// What a person should know about the reading, one sentence each, such as that a GIF has more frames.
     pub notes: Vec<String>,
+}
+
+impl Picture {
+    /// A picture that needs no file, of (rows, cols) pixels, for measuring.
+    pub fn made_up((rows, cols): (usize, usize)) -> Self {
+        let pixel = |x: u32, y: u32| Rgb([x as u8, y as u8, (x ^ y) as u8]);
+        let pixels = RgbImage::from_fn(cols as u32, rows as u32, pixel);
+        Self { path: "made up".into(), sha256: String::new(), pixels, notes: Vec::new() }
+    }
 }
 
 /// Reads and decodes the picture at `path`.

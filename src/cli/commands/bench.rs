@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     inspect::{self, Wanted},
     model::{Queries, ViT, ViTConfig, init},
-    picture::{self, Recipe},
+    picture::{self, ModelInput, Picture, Recipe},
     record::TokenLayout,
     render::{manifest, scale::percentile},
 };
@@ -109,13 +109,18 @@ impl Model {
         Ok((model, started.elapsed() - making))
     }
 
-    /// One picture, `[channels, rows, cols]`.
-    fn pixels(&self, args: &BenchArgs) -> Result<Vec<f32>> {
-        let (rows, cols) = self.config.image_size;
-        match &args.image {
-            Some(path) => Ok(self.recipe.apply(&picture::load(path)?, self.config.patch_size)?.pixels),
-            None => Ok((0..self.config.channels * rows * cols).map(|i| (i % 256) as f32 / 127.5 - 1.0).collect()),
-        }
+    /// One picture as the model sees it, and the queries whose attention is read.
+    fn input(&self, args: &BenchArgs) -> Result<(ModelInput, Queries)> {
+        let picture = match &args.image {
+            Some(path) => picture::load(path)?,
+            None => Picture::made_up(self.config.image_size),
+        };
+        let input = self.recipe.apply(&picture, self.config.patch_size)?;
+        let queries = match args.view {
+            Some(view) => Queries::Rows(view.resolve(&self.config.layout(), &input.geometry)?.queries),
+            None => Queries::All,
+        };
+        Ok((input, queries))
     }
 }
 
@@ -131,6 +136,8 @@ struct Report {
     tokens: TokenLayout,
     threads: usize,
     runs: u32,
+    /// The view whose rows of attention are read; `None` for all of it.
+    view: Option<String>,
     measurements: Vec<Measurement>,
     unavailable: Vec<Unavailable>,
 }
@@ -147,6 +154,7 @@ impl Report {
             tokens: model.config.layout(),
             threads: rayon::current_num_threads(),
             runs: args.runs,
+            view: args.view.map(|view| view.to_string()),
             measurements: Vec::new(),
             unavailable,
         }
@@ -154,7 +162,7 @@ impl Report {
 }
 
 /// One backend with one batch size. A run is a batch of pictures through the whole model, with the attention of all
-/// layers and heads read to the host.
+/// layers and heads (or the rows of one view) read to the host.
 #[derive(Serialize, Deserialize)]
 struct Measurement {
     backend: String,
@@ -208,9 +216,10 @@ fn measure_apart(opened: &Opened, batch: u32) -> anyhow::Result<Measurement> {
 }
 
 fn measure(args: &BenchArgs, model: &Model, opened: &Opened, batch: usize) -> anyhow::Result<Measurement> {
-    let pixels = model.pixels(args)?.repeat(batch);
+    let (input, queries) = model.input(args)?;
+    let pixels = input.pixels.repeat(batch);
     let (vit, load) = model.build(opened)?;
-    let wanted = Wanted { layers: (0..model.config.depth).collect(), queries: Queries::All };
+    let wanted = Wanted { layers: (0..model.config.depth).collect(), queries };
     let run = || -> Result<f32> {
         let started = Instant::now();
         inspect::inspect(&vit, opened, &pixels, &wanted, || ())?;
@@ -248,7 +257,8 @@ fn print(out: &mut impl io::Write, report: &Report) -> io::Result<()> {
     let ViTConfig { image_size: (rows, cols), depth, heads, .. } = report.config;
     let tokens = report.tokens.tokens();
     writeln!(out, "{}: {cols} x {rows} pixels, {tokens} tokens, {depth} layers of {heads} heads", report.model)?;
-    writeln!(out, "{} threads; {} runs, the attention of all layers read to the host", report.threads, report.runs)?;
+    let read = report.view.as_ref().map_or("the attention".to_owned(), |view| format!("the rows of view {view}"));
+    writeln!(out, "{} threads; {} runs, {read} of all layers read to the host", report.threads, report.runs)?;
     writeln!(out, "backend  batch    load  first run  median run (min to max)      pictures/s  peak memory")?;
     for measured in &report.measurements {
         let Measurement { backend, batch, load_seconds: load, first_run_seconds: first, run_seconds: run, .. } =
