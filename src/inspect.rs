@@ -1,6 +1,7 @@
 //! Runs a model on pixels and brings the attention that was asked for to the host.
 
 use burn::tensor::{Tensor, TensorData};
+use rayon::prelude::*;
 
 use crate::{
     device::{Backend, Opened},
@@ -122,8 +123,17 @@ fn read_back(weights: Weights) -> Result<Vec<Vec<f32>>> {
 /// [`Error::Numbers`] if the device fails.
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
     let data = tensor.try_into_data().map_err(|error| Error::Numbers(format!("the backend failed: {error}")))?;
-    data.try_into_vec().map_err(|error| Error::Numbers(format!("the backend returned no 32-bit floats: {error:?}")))
+    let values = data
+        .as_slice::<f32>()
+        .map_err(|error| Error::Numbers(format!("the backend returned no 32-bit floats: {error:?}")))?;
+    // burn would copy too, as its bytes are not aligned for floats, but on one thread.
+    let mut copy = vec![0.0; values.len()];
+    copy.par_chunks_mut(COPY).zip(values.par_chunks(COPY)).for_each(|(copy, values)| copy.copy_from_slice(values));
+    Ok(copy)
 }
+
+/// Values that a thread copies at a time.
+const COPY: usize = 1 << 16;
 
 fn split(values: Vec<f32>, batch: usize) -> Result<Vec<Vec<f32>>> {
     if batch == 1 {

@@ -237,12 +237,7 @@ pub fn concatenate(x: FloatTensor<Flex>) -> FlexTensor {
 }
 
 /// Layer norm over rows: `(x - mean) / √(variance + eps) γ + β`.
-pub fn layer_norm(
-    x: FloatTensor<Flex>,
-    gamma: FloatTensor<Flex>,
-    beta: FloatTensor<Flex>,
-    eps: f64,
-) -> FlexTensor {
+pub fn layer_norm(x: FloatTensor<Flex>, gamma: FloatTensor<Flex>, beta: FloatTensor<Flex>, eps: f64) -> FlexTensor {
     let (gamma, beta) = (Input::new(gamma), Input::new(beta));
     let width = gamma.width();
     rewrite(

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use image::codecs::{gif::GifDecoder, png::PngDecoder, webp::WebPDecoder};
 use image::metadata::Orientation;
 use image::{
-    AnimationDecoder, ColorType, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb, RgbImage,
+    AnimationDecoder, ColorType, DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb,
+    RgbImage,
 };
 use sha2::{Digest, Sha256};
 
