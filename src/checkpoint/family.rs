@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{
-    Positions, Settings, Tensors, book, hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit, meta, names::squeeze,
-    open_clip, timm, torchvision, wrappers,
+    Positions, Settings, Tensors, book, google, hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit, meta, names::squeeze,
+    open_clip, tensors::transpose_each, timm, torchvision, wrappers,
 };
 use crate::{
     error::{Error, Result},
@@ -31,6 +31,7 @@ pub static FAMILIES: &[Family] = &[
     meta::MAE,
     open_clip::FAMILY,
     torchvision::FAMILY,
+    google::FAMILY,
 ];
 
 /// One layout of keys and config, with its preprocessing.
@@ -105,6 +106,15 @@ pub enum Piece {
         /// Which indices of dimension 0.
         rows: Range<usize>,
     },
+    /// A tensor of the weights file whose dimensions come in another order there.
+    Transposed {
+        /// The tensor's name, without wrappers.
+        key: String,
+        /// The shape it must have there.
+        shape: Vec<usize>,
+        /// Steps to the model's order: each transposes every matrix of (rows, cols) values.
+        steps: Vec<(usize, usize)>,
+    },
     /// This many zeros, for a bias that the model does without.
     Zeros(usize),
     /// Values that the family knows without the file.
@@ -132,7 +142,7 @@ impl Piece {
     /// Number of values.
     pub fn elements(&self) -> usize {
         match self {
-            Self::Stored { shape, .. } => product(shape),
+            Self::Stored { shape, .. } | Self::Transposed { shape, .. } => product(shape),
             Self::Rows { shape, rows, .. } => rows.len().saturating_mul(product(shape.get(1..).unwrap_or_default())),
             Self::Zeros(count) => *count,
             Self::Known(values) => values.len(),
@@ -143,7 +153,10 @@ impl Piece {
     /// The tensor that it is read from.
     pub fn key(&self) -> Option<&str> {
         match self {
-            Self::Stored { key, .. } | Self::Rows { key, .. } | Self::Positions { key, .. } => Some(key),
+            Self::Stored { key, .. }
+            | Self::Rows { key, .. }
+            | Self::Transposed { key, .. }
+            | Self::Positions { key, .. } => Some(key),
             Self::Zeros(_) | Self::Known(_) => None,
         }
     }
@@ -164,6 +177,11 @@ impl Piece {
                 let length = product(shape.get(1..).unwrap_or_default());
                 values.extend(whole.get(rows.start * length..rows.end * length).unwrap_or_default());
             }
+            Self::Transposed { key, steps, .. } => {
+                let before = values.len();
+                tensors.read(key, values)?;
+                steps.iter().for_each(|matrix| transpose_each(values, before, *matrix));
+            }
             Self::Zeros(count) => values.resize(values.len() + count, 0.0),
             Self::Known(known) => values.extend(known),
             Self::Positions { key, shape, table, prefix, grid } => {
@@ -178,7 +196,9 @@ impl Piece {
     /// What is wrong with this tensor in the file, in words.
     pub(super) fn problem(&self, tensors: &Tensors) -> Option<String> {
         let (key, shape) = match self {
-            Self::Stored { key, shape } | Self::Rows { key, shape, .. } => (key, shape.as_slice()),
+            Self::Stored { key, shape } | Self::Rows { key, shape, .. } | Self::Transposed { key, shape, .. } => {
+                (key, shape.as_slice())
+            }
             Self::Positions { key, shape, .. } => (key, shape.as_slice()),
             Self::Zeros(_) | Self::Known(_) => return None,
         };

@@ -19,7 +19,7 @@ const NAMES: [&str; 7] = [
 ];
 
 /// Endings of files that may hold weights.
-const ENDINGS: [&str; 4] = ["safetensors", "pt", "pth", "bin"];
+const ENDINGS: [&str; 5] = ["safetensors", "pt", "pth", "bin", "npz"];
 
 /// The files of a checkpoint.
 pub(super) struct Place {
