@@ -237,12 +237,18 @@ impl Evidence<'_> {
 }
 
 /// Kinds of models that are told from a Vision Transformer by a part of a tensor's name.
-const OTHERS: [(&str, &str); 14] = [
+const OTHERS: [(&str, &str); 24] = [
     ("layer1.0.conv1.", "a ResNet"),
+    ("embedder.convolution.", "a ResNet"),
+    ("cpb_mlp", "a Swin Transformer"),
+    ("continuous_position_bias_mlp", "a Swin Transformer"),
     ("relative_position_bias_table", "a Swin or BEiT Transformer"),
     ("relative_position.relative_position_bias", "a Swin or BEiT Transformer"),
     ("relative_position_index", "a Swin or BEiT Transformer"),
     ("lambda_1", "a BEiT"),
+    ("local_mp.", "an XCiT"),
+    ("mlp_tokens.", "an MLP-Mixer"),
+    ("token_mixing.", "an MLP-Mixer"),
     ("dwconv", "a ConvNeXt"),
     ("conv_dw", "a convolutional network such as ConvNeXt"),
     ("depthwise", "a convolutional network such as ConvNeXt"),
@@ -252,7 +258,17 @@ const OTHERS: [(&str, &str); 14] = [
     ("embed_tokens", "a text model"),
     ("token_embedding", "a text model"),
     ("wte.weight", "a text model"),
+    ("SelfAttention.", "a text model"),
+    ("lora_A.", "an adapter (LoRA) without the model that it changes"),
+    ("unet.", "a diffusion model"),
+    ("running_mean", "a convolutional network"),
 ];
+
+/// What else a model is by the names of its tensors.
+fn other<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'static str> {
+    let named = |(part, _): &&(&str, &str)| names.clone().any(|name| name.contains(part));
+    OTHERS.iter().find(named).map(|(_, kind)| *kind)
+}
 
 /// The tensors without the wrappers around the model, and the model's family.
 pub(super) fn recognise(
@@ -262,7 +278,11 @@ pub(super) fn recognise(
     for chain in wrappers::chains(&tensors) {
         tensors = tensors.strip(&chain);
         let found = Evidence { tensors: &tensors, settings, processor: None, heads: None };
-        if let Some(family) = FAMILIES.iter().find(|family| (family.recognise)(&found)) {
+        let family = FAMILIES.iter().find(|family| (family.recognise)(&found));
+        // Others share most names with some family, but not all of their blocks'.
+        let first = |family: &Family| family.blocks.map(|blocks| format!("{}0.", blocks(&found)));
+        let other = |family: &Family| first(family).and_then(|block| other(found.tensors.keys_under(&block)));
+        if let Some(family) = family.filter(|family| other(family).is_none()) {
             return Ok((tensors, chain, family));
         }
     }
@@ -275,11 +295,11 @@ fn unknown(evidence: &Evidence) -> Error {
     let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
     let seen: Vec<&str> = evidence.tensors.keys().take(4).collect();
     let more = if evidence.tensors.count() > seen.len() { ", ..." } else { "" };
-    let kind = OTHERS.iter().find(|(part, _)| evidence.tensors.keys().any(|key| key.contains(part)));
+    let kind = other(evidence.tensors.keys());
     let model = evidence.settings.and_then(|settings| settings.word("model_type").ok().flatten());
     let kind = match (model, kind) {
         (Some(model), _) => format!(", but config.json says {model}"),
-        (None, Some((_, kind))) => format!(", but {kind} by the look of it"),
+        (None, Some(kind)) => format!(", but {kind} by the look of it"),
         (None, None) => String::new(),
     };
     let (known, seen) = (known.join(", "), seen.join(", "));

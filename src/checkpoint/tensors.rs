@@ -269,12 +269,12 @@ impl Tensors {
     }
 
     /// All names, sorted.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
+    pub fn keys(&self) -> impl Iterator<Item = &str> + Clone {
         self.tensors.keys().map(String::as_str)
     }
 
     /// The names that begin with `prefix`, sorted.
-    pub fn keys_under(&self, prefix: &str) -> impl Iterator<Item = &str> {
+    pub fn keys_under(&self, prefix: &str) -> impl Iterator<Item = &str> + Clone {
         let from = self.tensors.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         from.map(|(key, _)| key.as_str()).take_while(move |key| key.starts_with(prefix))
     }
@@ -371,23 +371,44 @@ enum Container {
     Npz,
 }
 
+/// What files that hold no tensors this tool reads begin with, what they are, and what to do.
+const FOREIGN: [(&[u8], &str); 9] = [
+    (
+        b"version https://git-lfs",
+        "a Git LFS pointer, not the weights themselves: run `git lfs pull` where it was cloned",
+    ),
+    (b"GGUF", "a GGUF file, made for language models: name the safetensors that it was made from"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras saves them: name the safetensors or PyTorch weights of the model"),
+    (b"\x1f\x8b", "compressed (gzip): unpack it"),
+    (b"7z\xbc\xaf\x27\x1c", "compressed (7z): unpack it"),
+    (b"\xfd7zXZ", "compressed (xz): unpack it"),
+    (b"\x28\xb5\x2f\xfd", "compressed (zstd): unpack it"),
+    (b"\x93NUMPY", "a NumPy array, not a checkpoint: expected safetensors, a PyTorch checkpoint or .npz"),
+    (b"PK\x05\x06", "an empty archive: the download or the saving went wrong"),
+];
+
 /// Tells from its first bytes what kind of file this is, or in words what else it is.
 fn container(path: &Path, head: &[u8], length: u64) -> Result<Container, String> {
     let text = head.trim_ascii_start();
     let braces = head.get(8) == Some(&b'{');
     let header_fits = head.first_chunk::<8>().is_some_and(|size| u64::from_le_bytes(*size) <= length);
+    let named = |ending: &str| path.extension().is_some_and(|found| found == ending);
     if head.is_empty() {
         Err("is empty (0 bytes): expected safetensors or a PyTorch checkpoint".to_owned())
-    } else if head.starts_with(b"version https://git-lfs") {
-        Err("is a Git LFS pointer, not the weights themselves: run `git lfs pull` where it was cloned".to_owned())
+    } else if let Some((_, what)) = FOREIGN.iter().find(|(start, _)| head.starts_with(start)) {
+        Err(format!("is {what}"))
     } else if text.starts_with(b"<") {
         Err("is an HTML or XML page, not weights: the download went wrong".to_owned())
     } else if text.starts_with(b"{") {
         Err("is JSON, not weights: name the directory, or the weights file beside it".to_owned())
     } else if head.get(257..262) == Some(b"ustar") {
         Err("is a tar archive: unpack it, or save a checkpoint this old again with a newer PyTorch".to_owned())
-    } else if path.extension().is_some_and(|ending| ending == "safetensors") || (braces && header_fits) {
+    } else if named("safetensors") || (braces && header_fits) {
         Ok(Container::Safetensors)
+    } else if named("onnx") || (head.starts_with(b"\x08") && head.windows(7).any(|word| word == b"pytorch")) {
+        Err("is an ONNX graph, not weights by name: name the PyTorch model that it was exported from".to_owned())
+    } else if named("msgpack") {
+        Err("is a Flax msgpack file: name the safetensors or PyTorch weights of the model".to_owned())
     } else if head.starts_with(b"PK\x03\x04") && head.windows(4).any(|name| name == b".npy") {
         Ok(Container::Npz)
     } else if head.starts_with(b"PK\x03\x04") || head.starts_with(b"\x80") {
