@@ -2,14 +2,12 @@
 
 use std::{
     fs::File,
-    io::{BufReader, Read as _, Seek as _},
+    io::{Read as _, Seek as _, SeekFrom},
     path::Path,
 };
 
-use npyz::{NpyFile, Order, TypeChar};
-
 use crate::{
-    checkpoint::Tensors,
+    checkpoint::{NpyHeader, Tensors},
     error::{Error, Result},
     record::{AttentionRecord, LayerAttention, TokenLayout},
 };
@@ -25,8 +23,8 @@ pub struct Shape {
     pub heads: usize,
 }
 
-/// A NumPy header is a line of text; one longer than this is none.
-const MAX_NPY_HEADER: usize = 4096;
+/// Bytes that are read at a time.
+const CHUNK: usize = 1 << 16;
 
 /// Reads attention from a NumPy array, or from tensors as `run --format safetensors` writes them.
 ///
@@ -91,37 +89,30 @@ fn read_tensors(path: &Path, shape: &Shape, layers: Option<&[usize]>) -> Result<
 
 fn read_npy(path: &Path, shape: &Shape, layers: Option<&[usize]>) -> Result<Vec<LayerAttention>> {
     let fail = |reason: String| Error::reference(path, reason);
-    let (array, bytes) = open_npy(path).map_err(fail)?;
+    let (header, file, bytes) = open_npy(path).map_err(fail)?;
     let tokens = shape.tokens.tokens();
     let all: Vec<usize> = (0..shape.depth).collect();
     let wanted = layers.unwrap_or(&all);
-    let found = array.shape().to_vec();
-    let one = [shape.heads, tokens, tokens].map(|length| length as u64);
+    let one = [shape.heads, tokens, tokens];
     // Of all layers, or only of those asked for.
-    let held = match found.split_first() {
-        Some((&count, rest)) if rest == one && count == all.len() as u64 => &all,
-        Some((&count, rest)) if rest == one && count == wanted.len() as u64 => wanted,
+    let held = match header.shape.split_first() {
+        Some((&count, rest)) if rest == one && count == all.len() => &all,
+        Some((&count, rest)) if rest == one && count == wanted.len() => wanted,
         _ => {
-            let (depth, heads) = (shape.depth, shape.heads);
+            let (depth, heads, found) = (shape.depth, shape.heads, &header.shape);
             return Err(fail(format!(
                 "is an array of {found:?}; the model has [layers, heads, tokens, tokens] = [{depth}, {heads}, {tokens}, {tokens}]"
             )));
         }
     };
-    let (values, size) = (held.len() * shape.heads * tokens * tokens, array.dtype().num_bytes().unwrap_or(0));
-    if bytes != (values * size) as u64 {
-        return Err(fail(format!("holds {bytes} bytes of values where its header promises {values} values of {size}")));
-    }
-    let values = npy_values(array).map_err(fail)?;
+    let values = npy_values(&header, file, bytes).map_err(fail)?;
     let layer = |(&layer, weights): (&usize, &[f32])| shape.layer(layer, weights.to_vec());
     let chunks = values.chunks(shape.heads * tokens * tokens);
     Ok(held.iter().zip(chunks).filter(|(layer, _)| wanted.contains(layer)).map(layer).collect())
 }
 
-type Npy = NpyFile<BufReader<File>>;
-
 /// A NumPy array with its header read, and how many bytes follow it.
-fn open_npy(path: &Path) -> Result<(Npy, u64), String> {
+fn open_npy(path: &Path) -> Result<(NpyHeader, File, u64), String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
     let about = std::fs::metadata(path).map_err(unreadable)?;
     // Opening a pipe would wait for its other end.
@@ -130,42 +121,36 @@ fn open_npy(path: &Path) -> Result<(Npy, u64), String> {
     }
     let mut file = File::open(path).map_err(unreadable)?;
     let mut start = Vec::new();
-    file.by_ref().take(MAX_NPY_HEADER as u64).read_to_end(&mut start).map_err(unreadable)?;
-    let size = match start.get(..12) {
-        Some(&[0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, a, b, ..]) => 10 + usize::from(u16::from_le_bytes([a, b])),
-        Some(&[0x93, b'N', b'U', b'M', b'P', b'Y', _, _, a, b, c, d]) => {
-            (u32::from_le_bytes([a, b, c, d]) as usize).saturating_add(12)
-        }
-        _ => return Err("is not a NumPy array (.npy)".to_owned()),
-    };
-    // The parser calls itself for each bracket, so that only a header of a few is given to it.
-    let brackets = |header: &[u8]| header.iter().filter(|byte| b"([{".contains(byte)).count();
-    if start.get(..size).is_none_or(|header| brackets(header) > 8) {
-        return Err("has a broken NumPy header, or one of an array that is not plain numbers".to_owned());
-    }
-    file.rewind().map_err(unreadable)?;
-    let array = NpyFile::new(BufReader::new(file)).map_err(|error| {
-        // Some of its messages draw the header over several lines.
-        let reason = Some(error.to_string()).filter(|reason| !reason.contains('\n'));
-        format!("has a broken NumPy header{}", reason.map_or_else(String::new, |reason| format!(": {reason}")))
-    })?;
-    Ok((array, about.len().saturating_sub(size as u64)))
+    file.by_ref().take(NpyHeader::LONGEST).read_to_end(&mut start).map_err(unreadable)?;
+    let header = NpyHeader::parse(&start)?;
+    file.seek(SeekFrom::Start(header.length as u64)).map_err(unreadable)?;
+    let bytes = about.len().saturating_sub(header.length as u64);
+    Ok((header, file, bytes))
 }
 
 /// The values as f32, in C order.
-fn npy_values(array: Npy) -> Result<Vec<f32>, String> {
-    if array.order() == Order::Fortran {
+fn npy_values(header: &NpyHeader, mut file: File, bytes: u64) -> Result<Vec<f32>, String> {
+    if header.fortran {
         return Err("is in Fortran order: save numpy.ascontiguousarray(...) of it".to_owned());
     }
-    let dtype = array.dtype();
-    let size = match &dtype {
-        npyz::DType::Plain(plain) if plain.type_char() == TypeChar::Float => plain.size_field(),
-        _ => 0,
+    let size = match header.descr.as_str() {
+        "<f4" => 4,
+        "<f8" => 8,
+        other => return Err(format!("holds values of type '{other}': save them as float32")),
     };
-    let broken = |error: std::io::Error| format!("its values cannot be read: {error}");
-    match size {
-        4 => array.into_vec::<f32>().map_err(broken),
-        8 => Ok(array.into_vec::<f64>().map_err(broken)?.into_iter().map(|value| value as f32).collect()),
-        _ => Err(format!("holds values of type {}: save them as float32", dtype.descr())),
+    let count = header.elements();
+    if bytes != (count * size) as u64 {
+        return Err(format!("holds {bytes} bytes of values where its header promises {count} values of {size}"));
     }
+    let mut values = Vec::with_capacity(count);
+    let mut chunk = vec![0; CHUNK];
+    for start in (0..count).step_by(CHUNK / size) {
+        let part = &mut chunk[..size * (count - start).min(CHUNK / size)];
+        file.read_exact(part).map_err(|error| format!("its values cannot be read: {error}"))?;
+        match size {
+            4 => values.extend(part.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value))),
+            _ => values.extend(part.as_chunks::<8>().0.iter().map(|value| f64::from_le_bytes(*value) as f32)),
+        }
+    }
+    Ok(values)
 }

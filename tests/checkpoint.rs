@@ -357,7 +357,15 @@ fn a_file_that_is_not_weights_is_called_what_it_is() {
     let lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 491472\n";
     let mut tar = vec![b'a'; 512];
     tar[257..262].copy_from_slice(b"ustar");
-    let cases: [(&str, &[u8], &str); 12] = [
+    let onnx = b"\x08\x08\x12\x07pytorch\x1a\x062.15.0:";
+    let cases: [(&str, &[u8], &str); 19] = [
+        ("model.gguf", b"GGUF\x03\0\0\0\x21\x01\0\0\0\0\0\0", "is a GGUF file"),
+        ("model.safetensors", b"GGUF\x03\0\0\0\x21\x01\0\0\0\0\0\0", "is a GGUF file"),
+        ("model.onnx", onnx, "is an ONNX graph"),
+        ("tf_model.h5", b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0", "is an HDF5 file, as Keras saves"),
+        ("flax_model.msgpack", b"\x82\xa6params\x83", "is a Flax msgpack file"),
+        ("model_final.pt", b"\x1f\x8b\x08\0\0\0\0\0", "is compressed"),
+        ("model_final.pt", b"PK\x05\x06", "is an empty archive"),
         ("model.safetensors", b"", "is empty"),
         ("model_final.pt", b"", "is empty"),
         ("model.safetensors", lfs.as_bytes(), "Git LFS pointer"),
@@ -455,6 +463,30 @@ fn another_kind_of_model_is_refused_with_the_names_it_has() {
     let header = r#"{"layer1.0.conv1.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
     let message = refusal(with_header(header, 4).path());
     assert_contains(&message, &["not a Vision Transformer", "book", "layer1.0.conv1.weight"]);
+}
+
+#[test]
+fn models_of_other_libraries_and_kinds_are_refused_by_name() {
+    // Real names of tensors, by `other_models.py`; no family looks at the shapes before it knows the names.
+    let list = fs::read_to_string(fixture("families/other-models.tsv")).unwrap();
+    let mut wrong = Vec::new();
+    for line in list.lines() {
+        let mut fields = line.split('\t');
+        let (model, kind) = (fields.next().unwrap(), fields.next().unwrap());
+        let entry = |(at, key): (usize, &str)| {
+            let (start, end) = (4 * at, 4 * at + 4);
+            format!(r#""{key}":{{"dtype":"F32","shape":[1],"data_offsets":[{start},{end}]}}"#)
+        };
+        let entries: Vec<String> = fields.enumerate().map(entry).collect();
+        let directory = with_header(&format!("{{{}}}", entries.join(",")), 4 * entries.len());
+        fs::remove_file(directory.path().join("config.json")).unwrap();
+        let message = refusal(directory.path());
+        let named = message.split_once("): its").or(message.split_once(" by the look of it"));
+        if message.lines().count() > 1 || !named.is_some_and(|(start, _)| start.contains(kind)) {
+            wrong.push(format!("{model} should be called {kind}: {message}"));
+        }
+    }
+    assert!(list.lines().count() > 20 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

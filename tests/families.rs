@@ -4,18 +4,25 @@
 
 mod common;
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{Cursor, Read as _, Write as _},
+    path::{Path, PathBuf},
+};
 
 use common::{Expected, cpus, difference, fixture, wgpu};
+use half::{bf16, f16};
 use safetensors::SafeTensors;
 use tempfile::TempDir;
 use vit_attn::{
     checkpoint::{Checkpoint, Evidence, FAMILIES, Options, Settings, Tensors},
     device::{Backend, Opened},
     inspect::{Seen, Wanted, inspect},
-    model::{Queries, ViT},
+    model::{Parameter, Queries, ViT},
     picture,
 };
+use zip::{CompressionMethod, ZipArchive, ZipWriter, write::SimpleFileOptions};
 
 /// Largest difference of an attention weight, which lies between 0 and 1.
 const ATTENTION: f32 = 1e-5;
@@ -27,12 +34,8 @@ const TOKENS: f32 = 1e-4;
 /// Largest difference of a pixel, of a range from 0 to 1.
 const PIXELS: f32 = 2.0 / 255.0;
 
-/// Beginnings of the names of fixtures whose families cannot be opened yet.
-const NOT_YET: [&str; 1] = ["google"];
-
 /// Fixtures of models that compute something that is not supported, with a part of the refusal.
-const REFUSED: [(&str, &str); 2] =
-    [("timm-vit-rms-norm", "RMS norms"), ("timm-vit-scale-norm", "norms inside attention or MLP")];
+const REFUSED: [(&str, &str); 1] = [("timm-vit-scale-norm", "norms inside attention or MLP")];
 
 /// Expected values that are left out: a pooling or a head that this tool does not compute, or a norm that a bare file
 /// cannot tell the place of.
@@ -48,7 +51,6 @@ fn folders() -> Vec<String> {
     let complete = entries.filter(|path| path.join("expected.safetensors").is_file());
     let mut names: Vec<String> =
         complete.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
-    names.retain(|name| !NOT_YET.iter().any(|word| name.starts_with(word)));
     names.retain(|name| !REFUSED.iter().any(|(refused, _)| name == refused));
     names.sort();
     names
@@ -179,10 +181,119 @@ fn every_checkpoint_is_recognised_by_exactly_one_family() {
     }
 }
 
+fn npy(header: &str, values: &[u8]) -> Vec<u8> {
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), values].concat()
+}
+
+/// A NumPy archive and another array.
+fn with_array(npz: Vec<u8>, name: &str, method: CompressionMethod, shape: &str, values: &[u8]) -> Vec<u8> {
+    let mut writer = ZipWriter::new_append(Cursor::new(npz)).unwrap();
+    writer.start_file(format!("{name}.npy"), SimpleFileOptions::default().compression_method(method)).unwrap();
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+    writer.write_all(&npy(&header, values)).unwrap();
+    writer.finish().unwrap().into_inner()
+}
+
+/// A NumPy archive with every array of another after `edit`, which is given its header and values.
+fn edited_npz(folder: &str, method: CompressionMethod, edit: impl Fn(&str, Vec<u8>) -> (String, Vec<u8>)) -> Vec<u8> {
+    let bytes = fs::read(checkpoint_path(folder)).unwrap();
+    let mut archive = ZipArchive::new(Cursor::new(bytes)).unwrap();
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    for index in 0..archive.len() {
+        let mut member = archive.by_index(index).unwrap();
+        let mut array = Vec::new();
+        member.read_to_end(&mut array).unwrap();
+        let (header, values) = edit(std::str::from_utf8(&array[10..128]).unwrap().trim_end(), array[128..].to_vec());
+        writer.start_file(member.name().unwrap(), SimpleFileOptions::default().compression_method(method)).unwrap();
+        writer.write_all(&npy(&header, &values)).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+/// Every parameter of the model in these bytes.
+fn parameters(npz: &[u8]) -> Result<Vec<f32>, String> {
+    let place = TempDir::new().unwrap();
+    fs::write(place.path().join("vit.npz"), npz).unwrap();
+    let checkpoint = Checkpoint::open(place.path()).map_err(|error| error.to_string())?;
+    let fetch = |p: &Parameter| checkpoint.fetch(&p.name, &p.shape).map_err(|error| error.to_string());
+    checkpoint.config.parameters().iter().map(fetch).collect::<Result<Vec<_>, _>>().map(|values| values.concat())
+}
+
 #[test]
-fn googles_npz_is_refused_by_name() {
-    let message = Checkpoint::open(&checkpoint_path("google-npz-vit")).unwrap_err().to_string();
-    assert!(message.contains("NumPy archive"), "{message}");
+fn a_compressed_npz_holds_the_same_values() {
+    for folder in ["google-npz-vit", "google-npz-big-vision"] {
+        let same = |header: &str, values: Vec<u8>| (header.to_owned(), values);
+        let stored = parameters(&edited_npz(folder, CompressionMethod::Stored, same)).unwrap();
+        let deflated = parameters(&edited_npz(folder, CompressionMethod::Deflated, same)).unwrap();
+        assert!(!stored.is_empty() && stored == deflated, "{folder}");
+    }
+}
+
+type Narrow = fn(f32) -> u16;
+type Widen = fn(u16) -> f32;
+
+#[test]
+fn an_npz_of_half_precision_holds_the_rounded_values() {
+    let exact = parameters(&fs::read(checkpoint_path("google-npz-vit")).unwrap()).unwrap();
+    let half = |descr: &'static str, bits: Narrow| {
+        move |header: &str, values: Vec<u8>| {
+            let floats = values.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            (header.replace("<f4", descr), floats.flat_map(|value| bits(value).to_le_bytes()).collect())
+        }
+    };
+    let cases: [(&str, Narrow, Widen); 2] = [
+        ("<f2", |value| f16::from_f32(value).to_bits(), |bits| f16::from_bits(bits).to_f32()),
+        ("|V2", |value| bf16::from_f32(value).to_bits(), |bits| bf16::from_bits(bits).to_f32()),
+    ];
+    for (descr, narrow, widen) in cases {
+        let npz = edited_npz("google-npz-vit", CompressionMethod::Stored, half(descr, narrow));
+        let rounded: Vec<f32> = exact.iter().map(|value| widen(narrow(*value))).collect();
+        assert_eq!(parameters(&npz).unwrap(), rounded, "{descr}");
+    }
+}
+
+#[test]
+fn an_npz_whose_headers_promise_more_than_it_holds_is_refused() {
+    let message = |from: &'static str, to: &'static str, method: CompressionMethod| {
+        let edit = move |header: &str, values: Vec<u8>| (header.replacen(from, to, 1), values);
+        parameters(&edited_npz("google-npz-vit", method, edit)).unwrap_err()
+    };
+    for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
+        assert!(message("(12,)", "(120000000000,)", method).contains("header promises"));
+        assert!(message("(30, 12)", "(30, 13)", method).contains("header promises"));
+        assert!(message("'<f4'", "'|O'", method).contains("expected values in f32"));
+        assert!(message("'shape'", "'form'", method).contains("broken NumPy header"));
+    }
+    let small = fs::read(checkpoint_path("google-npz-vit")).unwrap();
+    let bomb = with_array(small, "zeros", CompressionMethod::Deflated, "(1000000,)", &vec![0; 4_000_000]);
+    let message = parameters(&bomb).unwrap_err();
+    assert!(message.contains("claim far more"), "{message}");
+}
+
+#[test]
+fn googles_hybrid_is_refused_by_name() {
+    let vit = fs::read(checkpoint_path("google-npz-vit")).unwrap();
+    let hybrid = with_array(vit, "conv_root/kernel", CompressionMethod::Stored, "(1,)", &[0; 4]);
+    let message = parameters(&hybrid).unwrap_err();
+    assert!(message.contains("ResNet before a Transformer"), "{message}");
+}
+
+#[test]
+fn a_text_tower_in_an_npz_is_left_beside_the_model() {
+    let alone = fs::read(checkpoint_path("google-npz-big-vision")).unwrap();
+    let names = ["params/txt/Encoder_0/encoderblock/LayerNorm_0/scale", "params/t", "params/img/head/kernel"];
+    let whole = names
+        .iter()
+        .fold(alone.clone(), |npz, name| with_array(npz, name, CompressionMethod::Stored, "(2, 12)", &[0; 96]));
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("siglip.npz");
+    fs::write(&path, &whole).unwrap();
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let beside: Vec<&str> = checkpoint.beside.iter().map(|(name, _)| name.as_str()).collect();
+    let text = "txt.Encoder_0.encoderblock_0.LayerNorm_0.scale";
+    assert!(beside.contains(&"head.kernel") && beside.iter().any(|name| name.ends_with(text)), "{beside:?}");
+    assert!(checkpoint.unused.is_empty() && checkpoint.config.classes == 0, "{checkpoint:?}");
+    assert_eq!(parameters(&whole).unwrap(), parameters(&alone).unwrap());
 }
 
 #[test]
@@ -242,31 +353,45 @@ fn a_size_that_is_not_whole_patches_is_cropped_and_said() {
     assert!(message.contains("--size 40x3"), "{message}");
 }
 
+/// Opens and reads a checkpoint whose file is cut short, and one with bits flipped, at many places: at its head and its
+/// end, where headers and directories are, and anywhere.
+fn damage(original: &Path, bytes: &[u8], options: &Options) {
+    let place = TempDir::new().unwrap();
+    for entry in fs::read_dir(original.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()) {
+        fs::copy(&entry, place.path().join(entry.file_name().unwrap())).unwrap();
+    }
+    let target = place.path().join(original.file_name().unwrap());
+    let attempt = |bytes: &[u8]| {
+        fs::write(&target, bytes).unwrap();
+        let Ok(checkpoint) = Checkpoint::open_with(&target, options) else { return };
+        for parameter in checkpoint.config.parameters() {
+            let _ = checkpoint.fetch(&parameter.name, &parameter.shape);
+        }
+    };
+    for step in 0..60 {
+        attempt(&bytes[..bytes.len() * step / 60]);
+        let mut flipped = bytes.to_vec();
+        let few = bytes.len().min(4000);
+        let at = match step % 3 {
+            0 => step * 7919 % few,
+            1 => bytes.len() - 1 - step * 7919 % few,
+            _ => step * 7919 % bytes.len(),
+        };
+        flipped[at] ^= [1, 0x80, 0xff, 0x10][step / 3 % 4];
+        attempt(&flipped);
+    }
+}
+
 #[test]
 fn damage_to_any_familys_file_is_never_a_panic() {
     for folder in folders() {
-        let directory = checkpoint_path(&folder);
-        let original = Checkpoint::open_with(&directory, &options(&folder)).unwrap().path;
-        let place = TempDir::new().unwrap();
-        for entry in fs::read_dir(original.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()) {
-            fs::copy(&entry, place.path().join(entry.file_name().unwrap())).unwrap();
-        }
-        let target = place.path().join(original.file_name().unwrap());
-        let bytes = fs::read(&original).unwrap();
-        let attempt = |bytes: &[u8]| {
-            fs::write(&target, bytes).unwrap();
-            let Ok(checkpoint) = Checkpoint::open_with(&target, &options(&folder)) else { return };
-            for parameter in checkpoint.config.parameters() {
-                let _ = checkpoint.fetch(&parameter.name, &parameter.shape);
-            }
-        };
-        for step in 0..40 {
-            attempt(&bytes[..bytes.len() * step / 40]);
-            let mut flipped = bytes.clone();
-            let within = if step % 2 == 0 { bytes.len().min(4000) } else { bytes.len() };
-            flipped[step * 7919 % within] ^= [1, 0x80, 0xff, 0x10][step / 2 % 4];
-            attempt(&flipped);
-        }
+        let original = Checkpoint::open_with(&checkpoint_path(&folder), &options(&folder)).unwrap().path;
+        damage(&original, &fs::read(&original).unwrap(), &options(&folder));
+    }
+    for folder in ["google-npz-vit", "google-npz-big-vision"] {
+        let same = |header: &str, values: Vec<u8>| (header.to_owned(), values);
+        let deflated = edited_npz(folder, CompressionMethod::Deflated, same);
+        damage(&checkpoint_path(folder), &deflated, &Options::default());
     }
 }
 

@@ -19,10 +19,10 @@ const MODULES: [(&str, &[&str], &[&str]); 15] = [
     (
         "checkpoint",
         &["error", "map", "model", "picture"],
-        &["half", "pytorch_reader", "safetensors", "serde_json", "sha2"],
+        &["half", "pytorch_reader", "safetensors", "serde_json", "sha2", "zip"],
     ),
     ("inspect", &["device", "error", "model", "record"], &["burn", "rayon"]),
-    ("reference", &["checkpoint", "error", "record"], &["npyz"]),
+    ("reference", &["checkpoint", "error", "record"], &[]),
     ("compare", &["error", "map", "record"], &[]),
     ("views", &["error", "map", "picture", "record"], &[]),
     (

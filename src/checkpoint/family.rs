@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{
-    Positions, Settings, Tensors, book, hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit, meta, names::squeeze,
-    open_clip, timm, torchvision, wrappers,
+    Positions, Settings, Tensors, book, google, hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit, meta, names::squeeze,
+    open_clip, tensors::transpose_each, timm, torchvision, wrappers,
 };
 use crate::{
     error::{Error, Result},
@@ -31,6 +31,7 @@ pub static FAMILIES: &[Family] = &[
     meta::MAE,
     open_clip::FAMILY,
     torchvision::FAMILY,
+    google::FAMILY,
 ];
 
 /// One layout of keys and config, with its preprocessing.
@@ -105,6 +106,15 @@ pub enum Piece {
         /// Which indices of dimension 0.
         rows: Range<usize>,
     },
+    /// A tensor of the weights file whose dimensions come in another order there.
+    Transposed {
+        /// The tensor's name, without wrappers.
+        key: String,
+        /// The shape it must have there.
+        shape: Vec<usize>,
+        /// Steps to the model's order: each transposes every matrix of (rows, cols) values.
+        steps: Vec<(usize, usize)>,
+    },
     /// This many zeros, for a bias that the model does without.
     Zeros(usize),
     /// Values that the family knows without the file.
@@ -132,7 +142,7 @@ impl Piece {
     /// Number of values.
     pub fn elements(&self) -> usize {
         match self {
-            Self::Stored { shape, .. } => product(shape),
+            Self::Stored { shape, .. } | Self::Transposed { shape, .. } => product(shape),
             Self::Rows { shape, rows, .. } => rows.len().saturating_mul(product(shape.get(1..).unwrap_or_default())),
             Self::Zeros(count) => *count,
             Self::Known(values) => values.len(),
@@ -143,7 +153,10 @@ impl Piece {
     /// The tensor that it is read from.
     pub fn key(&self) -> Option<&str> {
         match self {
-            Self::Stored { key, .. } | Self::Rows { key, .. } | Self::Positions { key, .. } => Some(key),
+            Self::Stored { key, .. }
+            | Self::Rows { key, .. }
+            | Self::Transposed { key, .. }
+            | Self::Positions { key, .. } => Some(key),
             Self::Zeros(_) | Self::Known(_) => None,
         }
     }
@@ -164,6 +177,11 @@ impl Piece {
                 let length = product(shape.get(1..).unwrap_or_default());
                 values.extend(whole.get(rows.start * length..rows.end * length).unwrap_or_default());
             }
+            Self::Transposed { key, steps, .. } => {
+                let before = values.len();
+                tensors.read(key, values)?;
+                steps.iter().for_each(|matrix| transpose_each(values, before, *matrix));
+            }
             Self::Zeros(count) => values.resize(values.len() + count, 0.0),
             Self::Known(known) => values.extend(known),
             Self::Positions { key, shape, table, prefix, grid } => {
@@ -178,7 +196,9 @@ impl Piece {
     /// What is wrong with this tensor in the file, in words.
     pub(super) fn problem(&self, tensors: &Tensors) -> Option<String> {
         let (key, shape) = match self {
-            Self::Stored { key, shape } | Self::Rows { key, shape, .. } => (key, shape.as_slice()),
+            Self::Stored { key, shape } | Self::Rows { key, shape, .. } | Self::Transposed { key, shape, .. } => {
+                (key, shape.as_slice())
+            }
             Self::Positions { key, shape, .. } => (key, shape.as_slice()),
             Self::Zeros(_) | Self::Known(_) => return None,
         };
@@ -217,12 +237,18 @@ impl Evidence<'_> {
 }
 
 /// Kinds of models that are told from a Vision Transformer by a part of a tensor's name.
-const OTHERS: [(&str, &str); 14] = [
+const OTHERS: [(&str, &str); 24] = [
     ("layer1.0.conv1.", "a ResNet"),
+    ("embedder.convolution.", "a ResNet"),
+    ("cpb_mlp", "a Swin Transformer"),
+    ("continuous_position_bias_mlp", "a Swin Transformer"),
     ("relative_position_bias_table", "a Swin or BEiT Transformer"),
     ("relative_position.relative_position_bias", "a Swin or BEiT Transformer"),
     ("relative_position_index", "a Swin or BEiT Transformer"),
     ("lambda_1", "a BEiT"),
+    ("local_mp.", "an XCiT"),
+    ("mlp_tokens.", "an MLP-Mixer"),
+    ("token_mixing.", "an MLP-Mixer"),
     ("dwconv", "a ConvNeXt"),
     ("conv_dw", "a convolutional network such as ConvNeXt"),
     ("depthwise", "a convolutional network such as ConvNeXt"),
@@ -232,7 +258,17 @@ const OTHERS: [(&str, &str); 14] = [
     ("embed_tokens", "a text model"),
     ("token_embedding", "a text model"),
     ("wte.weight", "a text model"),
+    ("SelfAttention.", "a text model"),
+    ("lora_A.", "an adapter (LoRA) without the model that it changes"),
+    ("unet.", "a diffusion model"),
+    ("running_mean", "a convolutional network"),
 ];
+
+/// What else a model is by the names of its tensors.
+fn other<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'static str> {
+    let named = |(part, _): &&(&str, &str)| names.clone().any(|name| name.contains(part));
+    OTHERS.iter().find(named).map(|(_, kind)| *kind)
+}
 
 /// The tensors without the wrappers around the model, and the model's family.
 pub(super) fn recognise(
@@ -242,7 +278,11 @@ pub(super) fn recognise(
     for chain in wrappers::chains(&tensors) {
         tensors = tensors.strip(&chain);
         let found = Evidence { tensors: &tensors, settings, processor: None, heads: None };
-        if let Some(family) = FAMILIES.iter().find(|family| (family.recognise)(&found)) {
+        let family = FAMILIES.iter().find(|family| (family.recognise)(&found));
+        // Others share most names with some family, but not all of their blocks'.
+        let first = |family: &Family| family.blocks.map(|blocks| format!("{}0.", blocks(&found)));
+        let other = |family: &Family| first(family).and_then(|block| other(found.tensors.keys_under(&block)));
+        if let Some(family) = family.filter(|family| other(family).is_none()) {
             return Ok((tensors, chain, family));
         }
     }
@@ -255,11 +295,11 @@ fn unknown(evidence: &Evidence) -> Error {
     let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
     let seen: Vec<&str> = evidence.tensors.keys().take(4).collect();
     let more = if evidence.tensors.count() > seen.len() { ", ..." } else { "" };
-    let kind = OTHERS.iter().find(|(part, _)| evidence.tensors.keys().any(|key| key.contains(part)));
+    let kind = other(evidence.tensors.keys());
     let model = evidence.settings.and_then(|settings| settings.word("model_type").ok().flatten());
     let kind = match (model, kind) {
         (Some(model), _) => format!(", but config.json says {model}"),
-        (None, Some((_, kind))) => format!(", but {kind} by the look of it"),
+        (None, Some(kind)) => format!(", but {kind} by the look of it"),
         (None, None) => String::new(),
     };
     let (known, seen) = (known.join(", "), seen.join(", "));

@@ -19,7 +19,10 @@ const NAMES: [&str; 7] = [
 ];
 
 /// Endings of files that may hold weights.
-const ENDINGS: [&str; 4] = ["safetensors", "pt", "pth", "bin"];
+const ENDINGS: [&str; 5] = ["safetensors", "pt", "pth", "bin", "npz"];
+
+/// Endings of files that hold weights in formats that are not read, so that one alone is called what it is.
+const FOREIGN: [&str; 5] = ["h5", "onnx", "gguf", "msgpack", "npy"];
 
 /// The files of a checkpoint.
 pub(super) struct Place {
@@ -45,18 +48,24 @@ fn weights_in(directory: &Path) -> Result<PathBuf> {
         return Ok(named);
     }
     let unreadable = |error| Error::checkpoint(directory, format!("the directory cannot be read: {error}"));
-    let mut candidates = Vec::new();
+    let (mut candidates, mut foreign) = (Vec::new(), None);
     for entry in fs::read_dir(directory).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+        let ends = |endings: &[&str]| path.extension().is_some_and(|found| endings.iter().any(|known| found == *known));
+        if ends(&ENDINGS) {
             candidates.push(path);
+        } else if ends(&FOREIGN) {
+            foreign = Some(path);
         }
     }
     candidates.sort();
-    match candidates.as_slice() {
-        [only] => Ok(only.clone()),
-        [] => Err(Error::checkpoint(directory, "holds no weights: expected model.safetensors or model_final.pt in it")),
-        several => {
+    match (candidates.as_slice(), foreign) {
+        ([only], _) => Ok(only.clone()),
+        ([], Some(path)) => Ok(path),
+        ([], None) => {
+            Err(Error::checkpoint(directory, "holds no weights: expected model.safetensors or model_final.pt in it"))
+        }
+        (several, _) => {
             let names: Vec<_> = several.iter().take(4).filter_map(|p| p.file_name()?.to_str()).collect();
             let more = if several.len() > names.len() { ", ..." } else { "" };
             let (count, names) = (several.len(), names.join(", "));

@@ -9,6 +9,7 @@
 
 mod book;
 mod family;
+mod google;
 mod heads;
 mod hf;
 mod hf_clip;
@@ -19,6 +20,7 @@ mod hf_vit;
 mod locate;
 mod meta;
 mod names;
+mod npy;
 mod open_clip;
 mod positions;
 mod processor;
@@ -35,6 +37,7 @@ use std::{
 
 pub use book::{CIFAR10_LABELS, save_book};
 pub use family::{Evidence, FAMILIES, Family, Piece, Plan, Source};
+pub use npy::NpyHeader;
 pub use positions::{Covers, Positions, Resampling};
 pub use settings::Settings;
 pub use tensors::{Dtype, Tensor, Tensors};

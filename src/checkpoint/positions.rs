@@ -14,6 +14,8 @@ pub enum Resampling {
     BicubicAntialias,
     /// Cubic with a = -0.75, corner on corner: PyTorch's `interpolate(..., align_corners=True)`, torchvision's way.
     BicubicAligned,
+    /// Linear, corner on corner: SciPy's `ndimage.zoom(order=1)`, Google's way.
+    BilinearAligned,
 }
 
 /// Which tokens a file's table of positions covers.
@@ -76,9 +78,8 @@ impl Positions {
                 let side = ((self.grid.0 * self.grid.1) as f64).sqrt();
                 cubic_taps(centred(i, side / (to as f64 + 0.1)), from)
             }
-            Resampling::BicubicAligned => {
-                cubic_taps(i as f64 * (from - 1) as f64 / to.saturating_sub(1).max(1) as f64, from)
-            }
+            Resampling::BicubicAligned => cubic_taps(aligned(i, from, to), from),
+            Resampling::BilinearAligned => linear_taps(aligned(i, from, to), from),
             Resampling::BicubicAntialias => antialiased_taps(i, exact, from),
         };
         (0..to).map(taps).collect()
@@ -107,6 +108,11 @@ fn centred(i: usize, scale: f64) -> f64 {
     (i as f64 + 0.5) * scale - 0.5
 }
 
+/// Where the `i`th of `to` new values lies among `from` old ones, if the corners lie on the corners.
+fn aligned(i: usize, from: usize, to: usize) -> f64 {
+    i as f64 * from.saturating_sub(1) as f64 / to.saturating_sub(1).max(1) as f64
+}
+
 /// An index beyond the edge is the edge's.
 fn clamp(index: f64, count: usize) -> usize {
     (index.max(0.0) as usize).min(count - 1)
@@ -115,6 +121,11 @@ fn clamp(index: f64, count: usize) -> usize {
 fn cubic_taps(place: f64, count: usize) -> Taps {
     let (whole, beyond) = (place.floor(), place - place.floor());
     (-1..=2).map(f64::from).map(|k| (clamp(whole + k, count), cubic(k - beyond, -0.75))).collect()
+}
+
+fn linear_taps(place: f64, count: usize) -> Taps {
+    let (whole, beyond) = (place.floor(), place - place.floor());
+    vec![(clamp(whole, count), 1.0 - beyond), (clamp(whole + 1.0, count), beyond)]
 }
 
 fn antialiased_taps(i: usize, scale: f64, count: usize) -> Taps {

@@ -1,7 +1,7 @@
 //! The tensors of a weights file: names, shapes and types at once, values when asked for.
 //!
 //! Safetensors are read here (the crate checks the header's arithmetic), PyTorch's pickles through `pytorch-reader`,
-//! which never executes anything. No allocation is larger than the file.
+//! which never executes anything, NumPy's archives in `npy.rs`. No allocation is larger than what the file can hold.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -19,11 +19,17 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use sha2::{Digest, Sha256};
 
-use super::{Settings, wrappers::unchunked};
-use crate::error::{Error, Result};
+use super::{Settings, npy, wrappers::unchunked};
+use crate::{
+    error::{Error, Result},
+    model::parameters::transpose,
+};
 
 /// The longest safetensors header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
+
+/// Wrappers of an image tower that has a text tower beside it.
+const TOWERS: [&str; 2] = ["visual.", "img."];
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 16;
@@ -57,7 +63,7 @@ impl Dtype {
     }
 
     /// Bytes of an element; 0 for types that are not read.
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::BF16 => 2,
@@ -95,20 +101,31 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// Type of its elements in the file.
     pub dtype: Dtype,
-    values: Values,
+    /// Whether the file has the values with the first index running fastest.
+    pub(super) fortran: bool,
+    pub(super) values: Values,
 }
 
 /// Where a tensor's values are.
 #[derive(Debug)]
-enum Values {
+pub(super) enum Values {
     /// Contiguous in this file from this byte on.
     At(usize, u64),
+    /// Contiguous in a compressed member of an archive.
+    Deflated {
+        /// Which file.
+        file: usize,
+        /// Number of the member.
+        index: usize,
+        /// The first byte in what the member holds.
+        start: u64,
+    },
     /// Wherever the pickle says.
     Pickled(pytorch_reader::Tensor),
 }
 
 /// What weights are read from: a file, or bytes inside the binary.
-trait Stream: Read + Seek + Send {}
+pub(super) trait Stream: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Stream for T {}
 
 /// A weights file, or several shards of one, with headers read.
@@ -127,8 +144,8 @@ impl fmt::Debug for Tensors {
 }
 
 impl Tensors {
-    /// Opens a safetensors file, a PyTorch checkpoint or an index of shards, told apart by their content (an index by
-    /// its name, `*.index.json`).
+    /// Opens a safetensors file, a PyTorch checkpoint, a NumPy archive or an index of shards, told apart by their content
+    /// (an index by its name, `*.index.json`).
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if it is none of these, truncated, contradicts itself, or lacks a shard.
@@ -148,6 +165,7 @@ impl Tensors {
         let tensors = match container(path, &head, found.len()).map_err(|reason| Error::checkpoint(path, reason))? {
             Container::Safetensors => read_safetensors(path, &mut file, found.len())?,
             Container::Pickle => read_pickle(path, found.len())?,
+            Container::Npz => npy::read(path, &mut file, found.len())?,
         };
         Ok(Self { path: path.to_owned(), files: vec![Mutex::new(Box::new(file))], tensors })
     }
@@ -169,7 +187,7 @@ impl Tensors {
                 if places.get(&key) != Some(name) {
                     continue;
                 }
-                if let Values::At(file, _) = &mut tensor.values {
+                if let Values::At(file, _) | Values::Deflated { file, .. } = &mut tensor.values {
                     *file += whole.files.len();
                 }
                 whole.tensors.insert(key, tensor);
@@ -185,7 +203,7 @@ impl Tensors {
     }
 
     /// Names every tensor without the wrappers in `chain`, each taken from the start of the name if it is there. What lies
-    /// beside a `visual.` tower gets `../` before its name, since a text tower may have the very names of the other; so
+    /// beside an image tower (`visual.`) gets `../` before its name, since a text tower may have the very names of the other; so
     /// does whatever would else have another's name.
     pub fn strip(self, chain: &[&str]) -> Self {
         let mut named: Vec<(usize, String, Tensor)> = Vec::new();
@@ -196,7 +214,7 @@ impl Tensors {
                     (rest, left) = (inner, left - 1);
                 }
             }
-            let beside = left > 0 && chain.contains(&"visual.");
+            let beside = left > 0 && chain.iter().any(|wrapper| TOWERS.contains(wrapper));
             let key = if beside { format!("../{rest}") } else { unchunked(rest) };
             named.push((left, key, tensor));
         }
@@ -251,12 +269,12 @@ impl Tensors {
     }
 
     /// All names, sorted.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
+    pub fn keys(&self) -> impl Iterator<Item = &str> + Clone {
         self.tensors.keys().map(String::as_str)
     }
 
     /// The names that begin with `prefix`, sorted.
-    pub fn keys_under(&self, prefix: &str) -> impl Iterator<Item = &str> {
+    pub fn keys_under(&self, prefix: &str) -> impl Iterator<Item = &str> + Clone {
         let from = self.tensors.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         from.map(|(key, _)| key.as_str()).take_while(move |key| key.starts_with(prefix))
     }
@@ -270,26 +288,35 @@ impl Tensors {
             return Err(self.refuse(format!("there is no tensor {key} of floating-point numbers")));
         };
         let failed = |error| self.refuse(format!("the values of {key} cannot be read: {error}"));
-        match &tensor.values {
-            Values::Pickled(pickled) => tensor.dtype.decode(&pickled.read().map_err(failed)?, values),
-            Values::At(file, start) => self.read_at(*file, *start, tensor, values).map_err(failed)?,
+        let before = values.len();
+        self.read_stored(tensor, values).map_err(failed)?;
+        if tensor.fortran {
+            // Turning ever more of the last dimensions around, each against those behind it.
+            for dimension in 1..tensor.shape.len() {
+                let cols = tensor.shape[..dimension].iter().product();
+                transpose_each(values, before, (tensor.shape[dimension], cols));
+            }
         }
         Ok(())
     }
 
-    /// Streams values into place, so that a tensor is never held twice.
-    fn read_at(&self, file: usize, start: u64, tensor: &Tensor, values: &mut Vec<f32>) -> io::Result<()> {
-        let mut left = tensor.shape.iter().product::<usize>() * tensor.dtype.size();
-        let mut chunk = vec![0; CHUNK.min(left)];
-        let mut stream = lock(self.files.get(file).ok_or(io::ErrorKind::NotFound)?);
-        stream.seek(SeekFrom::Start(start))?;
-        while left > 0 {
-            let part = &mut chunk[..left.min(CHUNK)];
-            stream.read_exact(part)?;
-            tensor.dtype.decode(part, values);
-            left -= part.len();
+    /// Appends a tensor's values in the file's order.
+    fn read_stored(&self, tensor: &Tensor, values: &mut Vec<f32>) -> io::Result<()> {
+        let stream = |file: usize| Ok::<_, io::Error>(lock(self.files.get(file).ok_or(io::ErrorKind::NotFound)?));
+        match &tensor.values {
+            Values::Pickled(pickled) => {
+                tensor.dtype.decode(&pickled.read()?, values);
+                Ok(())
+            }
+            Values::At(file, start) => {
+                let mut stream = stream(*file)?;
+                stream.seek(SeekFrom::Start(*start))?;
+                tensor.decode(&mut *stream, values)
+            }
+            Values::Deflated { file, index, start } => {
+                npy::inflate(&mut **stream(*file)?, *index, *start, |member| tensor.decode(member, values))
+            }
         }
-        Ok(())
     }
 
     /// SHA-256 of the whole file in lower-case hex; of shards, one after the other in the order of their names.
@@ -311,6 +338,28 @@ impl Tensors {
     }
 }
 
+impl Tensor {
+    /// Streams values into place, so that a tensor is never held twice.
+    fn decode(&self, mut stream: impl Read, values: &mut Vec<f32>) -> io::Result<()> {
+        let mut left = self.shape.iter().product::<usize>() * self.dtype.size();
+        let mut chunk = vec![0; CHUNK.min(left)];
+        while left > 0 {
+            let part = &mut chunk[..left.min(CHUNK)];
+            stream.read_exact(part)?;
+            self.dtype.decode(part, values);
+            left -= part.len();
+        }
+        Ok(())
+    }
+}
+
+/// Transposes every matrix of (rows, cols) values, one after the other, from a place in `values` on.
+pub(super) fn transpose_each(values: &mut [f32], from: usize, (rows, cols): (usize, usize)) {
+    for matrix in values.get_mut(from..).unwrap_or_default().chunks_exact_mut(rows.saturating_mul(cols).max(1)) {
+        matrix.copy_from_slice(&transpose(matrix, rows, cols));
+    }
+}
+
 fn lock(file: &Mutex<Box<dyn Stream>>) -> MutexGuard<'_, Box<dyn Stream>> {
     // Every reader seeks first, so what another left behind does not matter.
     file.lock().unwrap_or_else(PoisonError::into_inner)
@@ -319,28 +368,49 @@ fn lock(file: &Mutex<Box<dyn Stream>>) -> MutexGuard<'_, Box<dyn Stream>> {
 enum Container {
     Safetensors,
     Pickle,
+    Npz,
 }
+
+/// What files that hold no tensors this tool reads begin with, what they are, and what to do.
+const FOREIGN: [(&[u8], &str); 9] = [
+    (
+        b"version https://git-lfs",
+        "a Git LFS pointer, not the weights themselves: run `git lfs pull` where it was cloned",
+    ),
+    (b"GGUF", "a GGUF file, made for language models: name the safetensors that it was made from"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras saves them: name the safetensors or PyTorch weights of the model"),
+    (b"\x1f\x8b", "compressed (gzip): unpack it"),
+    (b"7z\xbc\xaf\x27\x1c", "compressed (7z): unpack it"),
+    (b"\xfd7zXZ", "compressed (xz): unpack it"),
+    (b"\x28\xb5\x2f\xfd", "compressed (zstd): unpack it"),
+    (b"\x93NUMPY", "a NumPy array, not a checkpoint: expected safetensors, a PyTorch checkpoint or .npz"),
+    (b"PK\x05\x06", "an empty archive: the download or the saving went wrong"),
+];
 
 /// Tells from its first bytes what kind of file this is, or in words what else it is.
 fn container(path: &Path, head: &[u8], length: u64) -> Result<Container, String> {
     let text = head.trim_ascii_start();
     let braces = head.get(8) == Some(&b'{');
     let header_fits = head.first_chunk::<8>().is_some_and(|size| u64::from_le_bytes(*size) <= length);
+    let named = |ending: &str| path.extension().is_some_and(|found| found == ending);
     if head.is_empty() {
         Err("is empty (0 bytes): expected safetensors or a PyTorch checkpoint".to_owned())
-    } else if head.starts_with(b"version https://git-lfs") {
-        Err("is a Git LFS pointer, not the weights themselves: run `git lfs pull` where it was cloned".to_owned())
+    } else if let Some((_, what)) = FOREIGN.iter().find(|(start, _)| head.starts_with(start)) {
+        Err(format!("is {what}"))
     } else if text.starts_with(b"<") {
         Err("is an HTML or XML page, not weights: the download went wrong".to_owned())
     } else if text.starts_with(b"{") {
         Err("is JSON, not weights: name the directory, or the weights file beside it".to_owned())
     } else if head.get(257..262) == Some(b"ustar") {
         Err("is a tar archive: unpack it, or save a checkpoint this old again with a newer PyTorch".to_owned())
-    } else if path.extension().is_some_and(|ending| ending == "safetensors") || (braces && header_fits) {
+    } else if named("safetensors") || (braces && header_fits) {
         Ok(Container::Safetensors)
+    } else if named("onnx") || (head.starts_with(b"\x08") && head.windows(7).any(|word| word == b"pytorch")) {
+        Err("is an ONNX graph, not weights by name: name the PyTorch model that it was exported from".to_owned())
+    } else if named("msgpack") {
+        Err("is a Flax msgpack file: name the safetensors or PyTorch weights of the model".to_owned())
     } else if head.starts_with(b"PK\x03\x04") && head.windows(4).any(|name| name == b".npy") {
-        Err("is a NumPy archive, as Google's checkpoints are, which cannot be read: save it from timm or transformers"
-            .to_owned())
+        Ok(Container::Npz)
     } else if head.starts_with(b"PK\x03\x04") || head.starts_with(b"\x80") {
         Ok(Container::Pickle)
     } else {
@@ -382,6 +452,7 @@ fn read_safetensors(path: &Path, stream: &mut impl Stream, length: u64) -> Resul
         name: name.to_owned(),
         shape: info.shape.clone(),
         dtype: Dtype::from_name(info.dtype.to_string()),
+        fortran: false,
         values: Values::At(0, 8 + size + info.data_offsets.0 as u64),
     };
     Ok(metadata.tensors().into_iter().map(|(key, info)| (key.clone(), tensor(&key, info))).collect())
@@ -442,10 +513,8 @@ fn read_pickle(path: &Path, length: u64) -> Result<BTreeMap<String, Tensor>> {
             ));
         }
         let dtype = Dtype::from_name(format!("{:?}", pickled.dtype()));
-        tensors.insert(
-            key.clone(),
-            Tensor { name: key, shape: pickled.shape().to_vec(), dtype, values: Values::Pickled(pickled) },
-        );
+        let (name, shape) = (key.clone(), pickled.shape().to_vec());
+        tensors.insert(key, Tensor { name, shape, dtype, fortran: false, values: Values::Pickled(pickled) });
     }
     if tensors.is_empty() {
         return Err(Error::checkpoint(path, "holds no tensors: expected a state dict"));

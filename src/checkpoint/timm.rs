@@ -41,6 +41,7 @@ pub(super) const NAMES: Names = Names {
     blocks: &["blocks."],
     parts: &[
         ("patch_embedding", &[&["patch_embed.proj"]]),
+        ("patch_norm", &[&["patch_embed.norm"]]),
         ("registers", &[&["reg_token"], &["register_tokens"], &["storage_tokens"]]),
         ("position_embedding", &[&["pos_embed"]]),
         ("first_norm", &[&["norm_pre"]]),
@@ -65,10 +66,10 @@ pub(super) const NAMES: Names = Names {
         ("classifier", &[&["head"]]),
         ("dist_classifier", &[&["head_dist"]]),
     ],
-    unbiased: &["patch_embedding", "attention.projection"],
+    unbiased: &["patch_embedding", "attention.projection", "mlp.fc1", "mlp.fc2"],
 };
 
-/// Heads by a word of the architecture's name; the first word that fits counts.
+/// Heads by a word of the architecture's name; the first word that fits counts. Of 0, each head has 128 values.
 const HEADS: [(&str, usize); 34] = [
     ("aimv2", 0),
     ("base_patch16_gap_224", 16),
@@ -159,11 +160,13 @@ fn build(evidence: &Evidence) -> Result<Plan> {
     let known = HEADS
         .iter()
         .find(|(word, _)| format!("{name}_").contains(word))
-        .map(|(_, heads)| *heads)
-        .filter(|heads| *heads > 0);
+        .map(|(_, heads)| if *heads == 0 { config.width / 128 } else { *heads });
     config.heads = heads(evidence, stated.or(known), config.width, &mut notes)?;
     config.activation = activation(name, arguments, &config)?;
-    config.norm_eps = if ["clip", "beit3", "dinov3"].iter().any(|word| name.contains(word)) { 1e-5 } else { 1e-6 };
+    config.norm_eps =
+        if ["clip", "beit3", "dinov3", "aimv2"].iter().any(|word| name.contains(word)) { 1e-5 } else { 1e-6 };
+    config.rms_norm = evidence.shape("blocks.0.norm1.bias").is_none();
+    config.patch_norm = NAMES.has(evidence, "patch_norm.weight");
     config.rotary = !has_positions(evidence);
     // Eva keeps the biases of queries and values apart.
     config.qkv_bias |= evidence.shape("blocks.0.attn.q_bias").is_some();
@@ -194,9 +197,6 @@ fn build(evidence: &Evidence) -> Result<Plan> {
 fn refuse_different(evidence: &Evidence, name: &str) -> Result<()> {
     if let Some((_, why)) = DIFFERENT.iter().find(|(word, _)| name.contains(word)) {
         return Err(evidence.refuse(format!("timm's {name} {why}, which is not supported")));
-    }
-    if evidence.shape("blocks.0.norm1.bias").is_none() {
-        return Err(evidence.refuse(format!("timm's {name} has RMS norms here, which are not supported")));
     }
     if evidence.has_under("blocks.0.attn.norm.") || evidence.has_under("blocks.0.mlp.norm.") {
         return Err(

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Tensors;
 
 /// Known wrappers. They are only taken from the start of a name, one after the other.
-const WRAPPERS: [&str; 32] = [
+const WRAPPERS: [&str; 36] = [
     "module.",
     "_orig_mod.",
     "_forward_module.",
@@ -38,6 +38,10 @@ const WRAPPERS: [&str; 32] = [
     "image_encoder.",
     "visual.",
     "trunk.",
+    "opt.",
+    "target.",
+    "params.",
+    "img.",
 ];
 
 /// The longest chain of wrappers that is taken off.

@@ -71,8 +71,7 @@ impl Attention {
         parameters: &mut Parameters,
     ) -> Result<Self> {
         let plain = Self::new(name, config.width, config.heads, config.qkv_bias, parameters)?;
-        let mut norm =
-            |part: &str| Norm::new(&format!("{name}.{part}"), config.head_width(), config.norm_eps, parameters);
+        let mut norm = |part: &str| Norm::new(&format!("{name}.{part}"), config.head_width(), config, parameters);
         let norms = if config.qk_norm { Some([norm("query_norm")?, norm("key_norm")?]) } else { None };
         Ok(Self { norms, rotary: rotary.cloned(), ..plain })
     }

@@ -34,12 +34,12 @@ impl Block {
             let named = || parameters.tensor(&format!("{name}.{part}"), [config.width]);
             config.layer_scale.then(named).transpose()
         };
-        let (width, eps) = (config.width, config.norm_eps);
+        let width = config.width;
         Ok(Self {
-            norm1: Norm::new(&format!("{name}.norm1"), width, eps, parameters)?,
+            norm1: Norm::new(&format!("{name}.norm1"), width, config, parameters)?,
             attention: Attention::from_config(&format!("{name}.attention"), config, rotary, parameters)?,
             scale1: scale("scale1", parameters)?,
-            norm2: Norm::new(&format!("{name}.norm2"), width, eps, parameters)?,
+            norm2: Norm::new(&format!("{name}.norm2"), width, config, parameters)?,
             mlp: Mlp::new(&format!("{name}.mlp"), config, parameters)?,
             scale2: scale("scale2", parameters)?,
         })

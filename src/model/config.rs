@@ -60,8 +60,12 @@ pub struct ViTConfig {
     pub qk_norm: bool,
     /// Whether learned factors scale what attention and MLP add to a token (LayerScale, Touvron et al. 2021).
     pub layer_scale: bool,
-    /// Epsilon of every layer norm.
+    /// Epsilon of every norm.
     pub norm_eps: f64,
+    /// Whether norms are RMS norms: no mean is subtracted, and nothing added.
+    pub rms_norm: bool,
+    /// Whether embedded patches pass a norm before they get their positions (AIMv2).
+    pub patch_norm: bool,
     /// Whether a layer norm precedes the first block (CLIP).
     pub first_norm: bool,
     /// Whether a layer norm follows the last block.
@@ -104,6 +108,8 @@ impl Default for ViTConfig {
             qk_norm: false,
             layer_scale: false,
             norm_eps: 1e-5,
+            rms_norm: false,
+            patch_norm: false,
             first_norm: false,
             final_norm: false,
             prefix_norm: false,
@@ -176,8 +182,11 @@ impl ViTConfig {
     /// Every learned tensor of the model, in the order of the data flow.
     pub fn parameters(&self) -> Vec<Parameter> {
         let d = self.width;
-        let mut list = List::default();
+        let mut list = List { parameters: Vec::new(), shifted: !self.rms_norm };
         list.linear("patch_embedding", d, self.patch_values(), true);
+        if self.patch_norm {
+            list.norm("patch_norm", d);
+        }
         if self.cls_token {
             list.tensor("cls_token", &[1, 1, d]);
         }
@@ -222,7 +231,7 @@ impl ViTConfig {
                 list.linear("dist_classifier", self.classes, d, true);
             }
         }
-        list.0
+        list.parameters
     }
 
     fn block_parameters(&self, block: &str, list: &mut List) {
@@ -246,12 +255,15 @@ impl ViTConfig {
     }
 }
 
-#[derive(Default)]
-struct List(Vec<Parameter>);
+struct List {
+    parameters: Vec<Parameter>,
+    /// Whether norms have biases.
+    shifted: bool,
+}
 
 impl List {
     fn tensor(&mut self, name: &str, shape: &[usize]) {
-        self.0.push(Parameter { name: name.to_owned(), shape: shape.to_vec() });
+        self.parameters.push(Parameter { name: name.to_owned(), shape: shape.to_vec() });
     }
 
     fn linear(&mut self, name: &str, outputs: usize, inputs: usize, bias: bool) {
@@ -263,6 +275,8 @@ impl List {
 
     fn norm(&mut self, name: &str, width: usize) {
         self.tensor(&format!("{name}.weight"), &[width]);
-        self.tensor(&format!("{name}.bias"), &[width]);
+        if self.shifted {
+            self.tensor(&format!("{name}.bias"), &[width]);
+        }
     }
 }

@@ -37,7 +37,7 @@ impl Probe {
             query: parameters.linear("probe.query", width, width, true)?,
             kv: parameters.linear("probe.kv", width, 2 * width, true)?,
             projection: parameters.linear("probe.projection", width, width, true)?,
-            norm: Norm::new("probe.norm", width, config.norm_eps, parameters)?,
+            norm: Norm::new("probe.norm", width, config, parameters)?,
             mlp: Mlp::new("probe.mlp", &ViTConfig { gated_mlp: false, ..config.clone() }, parameters)?,
             heads: config.heads,
         })

@@ -13,6 +13,7 @@ use crate::{error::Result, record::TokenLayout};
 #[derive(Module, Debug)]
 pub struct ViT {
     patch_embedding: Linear,
+    patch_norm: Option<Norm>,
     cls_token: Option<Param<Tensor<3>>>,
     dist_token: Option<Param<Tensor<3>>>,
     registers: Option<Param<Tensor<3>>>,
@@ -68,9 +69,8 @@ impl ViT {
         let token = |there: bool, name: &str, count: usize, p: &mut Parameters| {
             there.then(|| p.tensor(name, [1, count, width])).transpose()
         };
-        let norm = |there: bool, name: &str, p: &mut Parameters| {
-            there.then(|| Norm::new(name, width, config.norm_eps, p)).transpose()
-        };
+        let norm =
+            |there: bool, name: &str, p: &mut Parameters| there.then(|| Norm::new(name, width, config, p)).transpose();
         let linear = |there: bool, name: &str, inputs: usize, p: &mut Parameters| {
             there.then(|| p.linear(name, inputs, classes, true)).transpose()
         };
@@ -78,6 +78,7 @@ impl ViT {
         let two_heads = classes > 0 && config.pool == Pool::ClsAndDist;
         Ok(Self {
             patch_embedding: p.linear("patch_embedding", config.patch_values(), width, true)?,
+            patch_norm: norm(config.patch_norm, "patch_norm", p)?,
             cls_token: token(config.cls_token, "cls_token", 1, p)?,
             dist_token: token(config.dist_token, "dist_token", 1, p)?,
             registers: token(config.registers > 0, "registers", config.registers, p)?,
@@ -160,6 +161,7 @@ impl ViT {
     /// `[batch, channels, rows, cols]` to `[batch, tokens, width]`
     fn embed(&self, pixels: Tensor<4>) -> Tensor<3> {
         let patches = linear(&self.patch_embedding, patchify(pixels, self.config.patch_size));
+        let patches = self.patch_norm.as_ref().map_or(patches.clone(), |norm| norm.forward(patches));
         let batch = patches.dims()[0];
         let prefix = [&self.cls_token, &self.dist_token, &self.registers].into_iter().flatten();
         let mut parts: Vec<_> = prefix.map(|token| token.val().repeat_dim(0, batch)).collect();

@@ -68,7 +68,7 @@ impl FromStr for Size {
     }
 }
 
-/// A resampling filter. When shrinking, each widens with the scale (antialiasing), as Pillow's do.
+/// A resampling filter. When shrinking, each but the last widens with the scale (antialiasing), as Pillow's do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filter {
@@ -78,6 +78,8 @@ pub enum Filter {
     Bicubic,
     /// A windowed sinc over 6 x 6 pixels.
     Lanczos,
+    /// Linear interpolation between 2 x 2 pixels however far they shrink: TensorFlow's `tf.image.resize`.
+    BilinearNoAntialias,
 }
 
 /// A crop from the middle, in pixels.

@@ -31,7 +31,7 @@ pub(super) fn resample(source: &RgbImage, filter: Filter, geometry: &Geometry) -
 
 fn taps(filter: Filter, axis: &Axis) -> Vec<Taps> {
     let scale = axis.original as f64 / axis.resized as f64;
-    let stretch = scale.max(1.0);
+    let stretch = if filter == Filter::BilinearNoAntialias { 1.0 } else { scale.max(1.0) };
     let reach = filter.reach() * stretch;
     let taps = |at: usize| {
         let centre = (at as f64 + 0.5) * scale;
@@ -49,7 +49,7 @@ impl Filter {
     /// The farthest pixel that counts, in pixels of the smaller picture.
     fn reach(self) -> f64 {
         match self {
-            Self::Bilinear => 1.0,
+            Self::Bilinear | Self::BilinearNoAntialias => 1.0,
             Self::Bicubic => 2.0,
             Self::Lanczos => 3.0,
         }
@@ -59,7 +59,7 @@ impl Filter {
         let x = x.abs();
         match self {
             _ if x >= self.reach() => 0.0,
-            Self::Bilinear => 1.0 - x,
+            Self::Bilinear | Self::BilinearNoAntialias => 1.0 - x,
             Self::Bicubic if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
             Self::Bicubic => -0.5 * (((x - 5.0) * x + 8.0) * x - 4.0),
             Self::Lanczos => sinc(x) * sinc(x / 3.0),

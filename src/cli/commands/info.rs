@@ -82,7 +82,8 @@ impl<'a> About<'a> {
         writeln!(out, "layers        {} of {} heads, width {}", config.depth, config.heads, config.width)?;
         let gated = if config.gated_mlp { ", gated" } else { "" };
         writeln!(out, "MLP           width {}, {:?}{gated}", config.mlp_width, config.activation)?;
-        writeln!(out, "norms         epsilon {:e}", config.norm_eps)?;
+        let kind = if config.rms_norm { "RMS, " } else { "" };
+        writeln!(out, "norms         {kind}epsilon {:e}", config.norm_eps)?;
         writeln!(out, "classes       {}", config.classes)?;
         self.write_input(out)?;
         writeln!(out, "attention     {} takes {}", self.whole_matrix(), bytes(self.attention_bytes))?;
