@@ -26,12 +26,12 @@ fn maps(
     let stats = MapStats { min: 0.0, max: 0.0, mean: 0.0, patch_share: 0.0, top_share: 0.0, top: (0, 0), entropy: 0.0 };
     let map = |layer: usize, head: usize| {
         let values = (0..rows * cols).map(|patch| value(layer, head, patch)).collect();
-        Map { layer, head, rows, cols, values, stats }
+        Map { layer: Some(layer), head, rows, cols, values, stats }
     };
     MapSet {
         view: "cls".into(),
         title: "attention of CLS to the patches".into(),
-        layers: (0..layers).collect(),
+        layers: (0..layers).map(Some).collect(),
         heads: (0..heads).collect(),
         maps: (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head))).map(|(l, h)| map(l, h)).collect(),
     }
@@ -268,8 +268,8 @@ fn an_absurdly_long_grid_gets_a_picture_of_bounded_size() {
 fn heat_maps_are_named_by_view_layer_and_head_with_two_digits_or_more() {
     let mut set = maps((1, 2), (1, 2), mixed);
     set.view = "patch-3-5".into();
-    (set.maps[0].layer, set.maps[0].head) = (3, 0);
-    (set.maps[1].layer, set.maps[1].head) = (3, 117);
+    (set.maps[0].layer, set.maps[0].head) = (Some(3), 0);
+    (set.maps[1].layer, set.maps[1].head) = (Some(3), 117);
     let names: Vec<_> = heatmaps(&set, Style::default()).into_iter().map(|file| file.name).collect();
     assert_eq!(names, ["patch-3-5-L03-H00.png", "patch-3-5-L03-H117.png"]);
 }

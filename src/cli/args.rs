@@ -82,13 +82,13 @@ pub struct RunArgs {
     /// Output directory; several pictures get one each in it [default: photo-attention for photo.jpg]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Whose attention: cls, mean (of all patches), patch=ROW,COL (from 0) or at=X,Y (pixels of the
-    /// picture) [default: cls, or mean without a CLS token]
+    /// Whose attention: cls, probe (that pools the last tokens), mean (of all patches), patch=ROW,COL
+    /// (from 0) or at=X,Y (pixels of the picture) [default: probe, cls or mean: the first there is]
     #[arg(long)]
     pub view: Option<View>,
-    /// Layers, counted from 0, such as 0,3-5,-1, all or last
-    #[arg(long, value_name = "PICKS", default_value_t = Picks::last(), allow_hyphen_values = true)]
-    pub layers: Picks,
+    /// Layers, counted from 0, such as 0,3-5,-1, all or last; not for the probe [default: last]
+    #[arg(long, value_name = "PICKS", allow_hyphen_values = true)]
+    pub layers: Option<Picks>,
     /// Heads, picked the same way
     #[arg(long, value_name = "PICKS", default_value_t = Picks::all(), allow_hyphen_values = true)]
     pub heads: Picks,

@@ -174,8 +174,8 @@ fn input_label(caption: &Caption<'_>) -> String {
     format!("input, {} × {}", caption.seen.width(), caption.seen.height())
 }
 
-fn row_label(layer: usize) -> String {
-    format!("layer {layer}")
+fn row_label(layer: Option<usize>) -> String {
+    layer.map_or_else(|| "probe".to_owned(), |layer| format!("layer {layer}"))
 }
 
 fn range_label(range: &Range) -> String {

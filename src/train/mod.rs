@@ -255,7 +255,7 @@ fn logits(model: &ViT, batch: &Batch, device: &Device) -> Result<Tensor<2>> {
     let (rows, cols) = config.image_size;
     let shape = [batch.labels.len(), config.channels, rows, cols];
     let pixels = Tensor::from_data(TensorData::new(batch.pixels.clone(), shape), device);
-    let forward = Forward { queries: &|_| Queries::None, layers: config.depth, max_scores: MAX_SCORES };
+    let forward = Forward { queries: &|_| Queries::None, layers: config.depth, max_scores: MAX_SCORES, probe: false };
     let output = model.forward(pixels, &forward, |_, _| Ok(()))?;
     output.logits.ok_or_else(|| Error::Numbers("a model without classes cannot be trained".to_owned()))
 }

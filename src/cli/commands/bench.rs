@@ -210,7 +210,7 @@ fn measure_apart(opened: &Opened, batch: u32) -> anyhow::Result<Measurement> {
 fn measure(args: &BenchArgs, model: &Model, opened: &Opened, batch: usize) -> anyhow::Result<Measurement> {
     let pixels = model.pixels(args)?.repeat(batch);
     let (vit, load) = model.build(opened)?;
-    let wanted = Wanted { layers: (0..model.config.depth).collect(), queries: Queries::All };
+    let wanted = Wanted { layers: (0..model.config.depth).collect(), queries: Queries::All, probe: false };
     let run = || -> Result<f32> {
         let started = Instant::now();
         inspect::inspect(&vit, opened, &pixels, &wanted, || ())?;
