@@ -47,6 +47,8 @@ pub struct MapSet {
     pub layers: Vec<Option<usize>>,
     /// Head indices, ascending.
     pub heads: Vec<usize>,
+    /// The patch (row, col) whose attention this is, if it is that of one patch.
+    pub query: Option<(usize, usize)>,
     /// The maps, `[layers, heads]`.
     pub maps: Vec<Map>,
 }

@@ -134,6 +134,7 @@ fn maps_are_subtracted_with_their_statistics() {
         title: "attention of the CLS token".into(),
         layers: vec![Some(3)],
         heads: vec![1],
+        query: None,
         maps: vec![Map { layer: Some(3), head: 1, rows: 2, cols: 2, values, stats: stats(entropy) }],
     };
     let (first, second) = (set(vec![0.25, 0.25, 0.0, 0.0], 1.0), set(vec![0.0, 0.25, 0.0, 0.5], 0.5));

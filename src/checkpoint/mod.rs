@@ -141,6 +141,10 @@ impl Checkpoint {
         let evidence = Evidence { tensors: &tensors, settings, processor, heads };
         let plan = (family.build)(&evidence)?;
         check_sizes(&plan.config, &evidence)?;
+        if let Some(said) = heads.filter(|said| *said != plan.config.heads) {
+            let valid = format!("the checkpoint says that a layer has {} heads", plan.config.heads);
+            return Err(Error::selection("--heads-per-layer", said.to_string(), valid));
+        }
         let plan = at_size(plan, options.size, &evidence)?;
         let sources = check_keys(family, &plan, &evidence)?;
         let (beside, unused) = spare(family, &sources, &evidence)?;

@@ -108,7 +108,7 @@ pub struct RunArgs {
     /// Write over the maps of an earlier run
     #[arg(long)]
     pub force: bool,
-    /// Print the manifest instead of the paths of the files
+    /// Print manifests, not paths; those of several pictures one a line
     #[arg(long)]
     pub json: bool,
 }
@@ -120,11 +120,15 @@ pub struct CheckpointArgs {
     #[arg(long, value_name = "W[xH]")]
     pub size: Option<Size>,
     /// Heads of a layer, for checkpoints that do not say
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub heads_per_layer: Option<NonZeroUsize>,
     /// Entry of a training checkpoint that holds the model, such as teacher
     #[arg(long, value_name = "KEY")]
     pub checkpoint_key: Option<String>,
+}
+
+fn positive(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "expected a number from 1".to_owned())
 }
 
 impl CheckpointArgs {
@@ -314,9 +318,9 @@ pub struct PlanArgs {
     /// Highest learning rate
     #[arg(long, value_name = "RATE", default_value_t = 0.003)]
     pub learning_rate: f64,
-    /// Epochs of rising learning rate; a cosine to zero follows
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub warmup: u32,
+    /// Epochs of rising learning rate; a cosine to zero follows [default: 3, or half of a shorter run]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
     /// Weight decay of the matrices (AdamW)
     #[arg(long, value_name = "DECAY", default_value_t = 0.05)]
     pub weight_decay: f32,

@@ -82,6 +82,8 @@ pub struct Resolved {
     pub title: String,
     /// The query tokens whose attention is averaged, ascending; none for the probe, which is no token.
     pub queries: Vec<usize>,
+    /// The one patch (row, col) that is asked, if it is one.
+    pub patch: Option<(usize, usize)>,
 }
 
 impl View {
@@ -101,25 +103,26 @@ impl View {
     /// [`Error::Selection`] where the model has no CLS token or no probe, or the patch or point lies outside.
     pub fn resolve(&self, tokens: &TokenLayout, probe: bool, geometry: &Geometry) -> Result<Resolved> {
         let refuse = |valid: String| Error::selection("--view", self.to_string(), valid);
-        let patch = |(row, col)| vec![tokens.patch(row, col)];
+        let one = |title, place: (usize, usize)| (title, vec![tokens.patch(place.0, place.1)], Some(place));
         let (rows, cols) = tokens.grid;
         let word = self.to_string().replace(['=', ','], "-");
-        let (title, queries) = match *self {
+        let (title, queries, patch) = match *self {
             Self::Cls => {
                 let other = Self::default_for(tokens, probe);
                 let cls = tokens.cls().ok_or_else(|| refuse(format!("this model has no CLS token, so try {other}")))?;
-                ("attention of the CLS token".to_owned(), vec![cls])
+                ("attention of the CLS token".to_owned(), vec![cls], None)
             }
-            Self::Probe if probe => ("attention of the probe that pools the final tokens".to_owned(), Vec::new()),
+            Self::Probe if probe => ("attention of the probe that pools the final tokens".to_owned(), Vec::new(), None),
             Self::Probe => {
                 let other = Self::default_for(tokens, false);
                 return Err(refuse(format!("this model has no probe, so try {other}")));
             }
             Self::Mean => {
-                ("attention of all patches, averaged".to_owned(), (tokens.prefix.len()..tokens.tokens()).collect())
+                let patches = tokens.prefix.len()..tokens.tokens();
+                ("attention of all patches, averaged".to_owned(), patches.collect(), None)
             }
             Self::Patch(row, col) if row < rows && col < cols => {
-                (format!("attention of the patch in row {row}, column {col}"), patch((row, col)))
+                one(format!("attention of the patch in row {row}, column {col}"), (row, col))
             }
             Self::Patch(..) => {
                 let valid = format!("this model has {rows} rows and {cols} columns of patches, counted from 0");
@@ -128,10 +131,10 @@ impl View {
             Self::At(x, y) => {
                 let place = geometry.patch_at(x, y).ok_or_else(|| refuse(outside(geometry)))?;
                 let title = format!("attention of the patch under ({x}, {y}): row {}, column {}", place.0, place.1);
-                (title, patch(place))
+                one(title, place)
             }
         };
-        Ok(Resolved { word, title, queries })
+        Ok(Resolved { word, title, queries, patch })
     }
 }
 
@@ -173,7 +176,8 @@ impl Resolved {
                 maps.push(map(&record.tokens, (Some(layer.layer), head), &rows));
             }
         }
-        Ok(MapSet { view: self.word.clone(), title: self.title.clone(), layers, heads: heads.to_vec(), maps })
+        let (view, title, heads) = (self.word.clone(), self.title.clone(), heads.to_vec());
+        Ok(MapSet { view, title, layers, heads, query: self.patch, maps })
     }
 }
 

@@ -306,8 +306,16 @@ fn an_earlier_run_is_written_over_only_by_force() {
     let error = place.refused(1, &["run", &cat, "-o", "out", "--view", "mean"]);
     assert!(error.contains("out: holds the maps of an earlier run") && error.contains("--force"), "{error}");
     assert_eq!(fs::read(place.path("out/manifest.json")).unwrap(), before);
-    place.ok(&["run", &cat, "-o", "out", "--view", "mean", "--force"]);
+    let other = ["notes.txt", "cls-L03-H99.png", "../sibling.png"];
+    other.iter().for_each(|name| fs::write(place.path("out").join(name), "mine").unwrap());
+    let mut manifest = place.manifest("out");
+    manifest["files"].as_array_mut().unwrap().extend(["../sibling.png", "gone.png"].map(Value::from));
+    fs::write(place.path("out/manifest.json"), manifest.to_string()).unwrap();
+    place.ok(&["run", &cat, "-o", "out", "--view", "mean", "--heads", "0", "--force"]);
     assert_eq!(place.manifest("out")["view"]["word"], "mean");
+    let left = ["mean-L03-H00.png", "mean-grid.png", "input.png", "manifest.json", "notes.txt", "cls-L03-H99.png"];
+    assert_eq!(place.files("out"), set(&left), "what the earlier run made is gone, and nothing else");
+    assert!(place.path("sibling.png").is_file(), "no manifest reaches out of its folder");
 }
 
 #[test]
@@ -340,12 +348,11 @@ fn several_pictures_get_a_folder_each_and_one_that_fails_does_not_stop_the_other
 }
 
 #[test]
-fn several_pictures_with_json_print_one_manifest_after_the_other() {
+fn several_pictures_with_json_print_one_manifest_a_line() {
     let place = Place::new();
     let ended = place.ok(&["run", &asset("cat.png"), &asset("coffee.jpg"), "--json"]);
-    let manifests = serde_json::Deserializer::from_str(&ended.out).into_iter::<Value>();
-    let sizes: Vec<_> = manifests.map(|manifest| manifest.unwrap()["input"]["width"].clone()).collect();
-    assert_eq!(sizes, [451, 600]);
+    let manifests = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>();
+    assert_eq!(manifests, ["cat-attention", "coffee-attention"].map(|folder| place.manifest(folder)));
 }
 
 #[test]

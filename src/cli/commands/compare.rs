@@ -351,7 +351,7 @@ fn publish(args: &CompareArgs, report: &mut Report, mut artifacts: Vec<Artifact>
     if let Some(out) = &args.out {
         artifacts.push(Artifact { name: output::MANIFEST.to_owned(), bytes: json.clone() });
         output::prepare(out)?;
-        output::unmark(out)?;
+        output::clear(out)?;
         for artifact in &artifacts {
             output::write(out, artifact)?;
         }

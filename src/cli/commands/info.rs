@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::{
     checkpoint::{self, Checkpoint, Positions},
     cli::args::InfoArgs,
-    model::ViTConfig,
+    model::{Activation, ViTConfig},
     picture::{Recipe, Resize},
     record::TokenLayout,
 };
@@ -81,7 +81,7 @@ impl<'a> About<'a> {
         writeln!(out, "parameters    {}", self.parameters)?;
         writeln!(out, "layers        {} of {} heads, width {}", config.depth, config.heads, config.width)?;
         let gated = if config.gated_mlp { ", gated" } else { "" };
-        writeln!(out, "MLP           width {}, {:?}{gated}", config.mlp_width, config.activation)?;
+        writeln!(out, "MLP           width {}, {}{gated}", config.mlp_width, activation(config.activation))?;
         writeln!(out, "norms         epsilon {:e}", config.norm_eps)?;
         writeln!(out, "classes       {}", config.classes)?;
         self.write_input(out)?;
@@ -112,7 +112,7 @@ impl<'a> About<'a> {
         let crop =
             self.recipe.crop.map_or(String::new(), |crop| format!(", {}x{} from the middle", crop.cols, crop.rows));
         let Recipe { filter, mean, std, .. } = self.recipe;
-        writeln!(out, "preprocessing {resize} ({filter:?}){crop}; mean {mean:?}, deviation {std:?}")?;
+        writeln!(out, "preprocessing {resize} ({}){crop}; mean {mean:?}, deviation {std:?}", words(filter))?;
         let prefix = self.tokens.prefix.len();
         for (index, name) in self.tokens.prefix.iter().enumerate() {
             writeln!(out, "token {index:<8}{name}")?;
@@ -125,7 +125,7 @@ impl<'a> About<'a> {
                 writeln!(out, "positions     {} x {}, as stored", grid.0, grid.1)
             }
             Some(Positions { grid, resampling, .. }) => {
-                writeln!(out, "positions     resampled from {} x {} ({resampling:?})", grid.0, grid.1)
+                writeln!(out, "positions     resampled from {} x {} ({})", grid.0, grid.1, words(resampling))
             }
         }
     }
@@ -134,6 +134,22 @@ impl<'a> About<'a> {
         let tokens = self.tokens.tokens();
         format!("of all layers and heads, {tokens} x {tokens} each,")
     }
+}
+
+/// An activation as papers write it.
+fn activation(activation: Activation) -> &'static str {
+    match activation {
+        Activation::GeluErf => "GELU (erf)",
+        Activation::GeluTanh => "GELU (tanh)",
+        Activation::QuickGelu => "quick GELU",
+        Activation::Silu => "SiLU",
+    }
+}
+
+/// The name that a value has in JSON, as words.
+fn words(value: impl Serialize) -> String {
+    let name = serde_json::to_value(value).unwrap_or_default();
+    name.as_str().unwrap_or_default().replace('_', " ")
 }
 
 fn bytes(count: u64) -> String {

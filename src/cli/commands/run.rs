@@ -182,7 +182,7 @@ impl Session {
     /// Draws and writes one file after the other, because a large picture's overlays together take much memory.
     fn write(&self, args: &RunArgs, out: &Path, shown: &Shown, progress: &mut Progress) -> Result<Vec<PathBuf>> {
         output::prepare(out)?;
-        output::unmark(out)?;
+        output::clear(out)?;
         let caption = Caption { seen: &shown.input.seen, picture: &file_name(&shown.picture.path), model: &self.name };
         let kinds = usize::from(args.format.contains(&Format::Png)) + usize::from(args.overlay);
         progress.extend((kinds * shown.drawing.maps().maps.len()) as u64);
@@ -288,7 +288,12 @@ fn publish(args: &RunArgs, job: &Job, mut paths: Vec<PathBuf>, manifest: &Manife
     let file = manifest::file(manifest)?;
     paths.push(output::write(&job.out, &file)?);
     let list = || paths.iter().flat_map(|path| [path.as_os_str().as_encoded_bytes(), b"\n"]);
-    hand_out(&if args.json { file.bytes } else { list().flatten().copied().collect() })?;
+    hand_out(&match args.images.len() {
+        _ if !args.json => list().flatten().copied().collect(),
+        1 => file.bytes,
+        // JSON Lines, which programs can read while the next picture is still computed.
+        _ => [serde_json::to_vec(manifest)?, vec![b'\n']].concat(),
+    })?;
     say(summary(manifest).join("\n"));
     Ok(())
 }
