@@ -16,6 +16,7 @@ mod hf_dinov2;
 mod hf_dinov3;
 mod hf_siglip;
 mod hf_vit;
+pub mod hub;
 mod locate;
 mod meta;
 mod names;

@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Pictures (PNG, JPEG, WebP, GIF, BMP or TIFF); transparent parts are put on white
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Checkpoint directory or file, or a model in the Hugging Face cache [default: the built-in model]
+    /// Checkpoint directory or file, or the id of a Hugging Face model [default: the built-in model]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// How to open the checkpoint
@@ -249,7 +249,7 @@ pub struct BenchArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: vit-attn info dino_vits16.pth --heads-per-layer 6 --size 480x320")]
 pub struct InfoArgs {
-    /// Checkpoint directory or file, or a model in the Hugging Face cache; without it, the built-in model
+    /// Checkpoint directory or file, or the id of a Hugging Face model; without it, the built-in model
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// How to open it

@@ -93,7 +93,7 @@ pub fn write(directory: &Path, artifact: &Artifact) -> Result<PathBuf> {
 }
 
 /// A file of a name that nobody has, which is removed when it is dropped.
-fn temporary(directory: &Path) -> io::Result<NamedTempFile> {
+pub fn temporary(directory: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".vit-attn-");
     // A temporary file is private by default; the finished one should be readable as the user's umask says.

@@ -7,6 +7,7 @@ use std::{
 
 use serde::Serialize;
 
+use super::common;
 use crate::{
     checkpoint::{self, Checkpoint, Positions},
     cli::args::InfoArgs,
@@ -18,7 +19,7 @@ use crate::{
 /// Prints what is known of a checkpoint.
 pub fn run(args: &InfoArgs) -> anyhow::Result<()> {
     let checkpoint = match &args.model {
-        Some(path) => Checkpoint::open_with(path, &args.checkpoint.options())?,
+        Some(path) => common::open_checkpoint(path, &args.checkpoint.options())?,
         None => checkpoint::built_in(&args.checkpoint.options())?,
     };
     let about = About::new(&checkpoint);
