@@ -91,6 +91,7 @@ pub fn maps(first: &MapSet, second: &MapSet) -> Result<MapSet> {
         title: format!("difference of the {}", second.title),
         layers: second.layers.clone(),
         heads: second.heads.clone(),
+        query: second.query.filter(|_| first.query == second.query),
         maps: first.maps.iter().zip(&second.maps).map(|(first, second)| subtract(first, second)).collect(),
     })
 }

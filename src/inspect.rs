@@ -7,7 +7,7 @@ use crate::{
     device::{Backend, Opened},
     error::{Error, Result},
     model::{Forward, Queries, ViT, Weights},
-    record::{AttentionRecord, LayerAttention},
+    record::{AttentionRecord, LayerAttention, ProbeAttention},
 };
 
 /// What to bring back.
@@ -17,6 +17,8 @@ pub struct Wanted {
     pub layers: Vec<usize>,
     /// Query tokens whose rows are kept: all, or some.
     pub queries: Queries,
+    /// Whether the attention of the model's probe is kept.
+    pub probe: bool,
 }
 
 /// What a model made of a batch of pictures.
@@ -26,8 +28,8 @@ pub struct Seen {
     pub attention: Vec<AttentionRecord>,
     /// Class scores `[classes]`, one row a picture; `None` without a classifier.
     pub logits: Option<Vec<Vec<f32>>>,
-    /// Attention of the model's probe to the final tokens that it sees, `[heads, tokens]`, one a picture; `None` without a probe.
-    pub probe: Option<Vec<Vec<f32>>>,
+    /// Attention of the model's probe, one a picture; `None` without a probe, or if it was not wanted.
+    pub probe: Option<Vec<ProbeAttention>>,
     /// Final tokens `[tokens, width]`, one a picture; `None` when the last layers were not needed.
     pub tokens: Option<Vec<Vec<f32>>>,
 }
@@ -35,7 +37,7 @@ pub struct Seen {
 /// Runs `model` on `pixels`, `[batch, channels, rows, cols]` row-major, and reads back what is wanted.
 ///
 /// `kept_layer` is called each time a wanted layer has been read. Layers after the last wanted one run only if the model
-/// has classes to score or a probe.
+/// has classes to score, or for the probe.
 ///
 /// # Errors
 /// [`Error::Numbers`] where the device fails to hand out its results or a row of attention does not sum to one.
@@ -58,9 +60,10 @@ pub fn inspect(
     };
     let forward = Forward {
         queries: &queries,
-        layers: if config.classes > 0 || config.probe { config.depth } else { last },
+        layers: if config.classes > 0 || wanted.probe { config.depth } else { last },
         max_scores: opened.max_elements,
         block_scores: opened.block_elements.min(opened.max_elements),
+        probe: wanted.probe,
     };
     let tokens = model.layout();
     let kept = match &wanted.queries {
@@ -89,9 +92,16 @@ pub fn inspect(
     }
     let whole = forward.layers == config.depth;
     let logits = output.logits.map(|logits| split(read(logits)?, batch)).transpose()?;
-    let probe = output.probe.map(|probe| split(read(probe)?, batch)).transpose()?;
+    let probe = output.probe.map(|probe| probes(probe, batch)).transpose()?;
     let tokens = if whole { Some(split(read(output.tokens)?, batch)?) } else { None };
     Ok(Seen { attention, logits, probe, tokens })
+}
+
+/// The probe's weights on the host, checked.
+fn probes(weights: Tensor<4>, batch: usize) -> Result<Vec<ProbeAttention>> {
+    let keys = weights.dims()[3];
+    let probes = split(read(weights)?, batch)?.into_iter().map(|weights| ProbeAttention { keys, weights });
+    probes.map(|probe| probe.check().map(|()| probe)).collect()
 }
 
 /// Weights on the host: for each picture `[heads, queries, keys]`, its pieces joined along the queries.

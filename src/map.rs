@@ -19,11 +19,11 @@ pub struct MapStats {
     pub entropy: f32,
 }
 
-/// The patch weights that one layer and head gives for one query.
+/// The patch weights that one head gives for one query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Map {
-    /// Layer index, from 0.
-    pub layer: usize,
+    /// Layer index, from 0; `None` for the probe, which comes after all layers.
+    pub layer: Option<usize>,
     /// Head index, from 0.
     pub head: usize,
     /// Grid rows.
@@ -39,14 +39,16 @@ pub struct Map {
 /// The maps of one view: `layers.len() * heads.len()` of them, layer-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MapSet {
-    /// The view as a plain word for file names: `cls`, `mean`, `patch-3-5`, `at-120-80`.
+    /// The view as a plain word for file names: `cls`, `probe`, `mean`, `patch-3-5`, `at-120-80`.
     pub view: String,
     /// The view in words: `attention of CLS to the patches`.
     pub title: String,
-    /// Layer indices, ascending.
-    pub layers: Vec<usize>,
+    /// Layer indices, ascending; one `None` for the probe.
+    pub layers: Vec<Option<usize>>,
     /// Head indices, ascending.
     pub heads: Vec<usize>,
+    /// The patch (row, col) whose attention this is, if it is that of one patch.
+    pub query: Option<(usize, usize)>,
     /// The maps, `[layers, heads]`.
     pub maps: Vec<Map>,
 }

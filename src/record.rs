@@ -69,15 +69,44 @@ impl LayerAttention {
 
     /// The largest distance of a row's sum from one.
     pub fn row_sum_error(&self) -> f32 {
-        let error = |row: &[f32]| (sum(row) - 1.0).abs() as f32;
-        // `f32::max` ignores NaN, and a NaN row is the worst there is.
-        let worse = |a: f32, b: f32| if b.is_nan() || b > a { b } else { a };
-        self.weights.par_chunks(self.keys.max(1)).with_min_len(ROWS).map(error).reduce(|| 0.0, worse)
+        row_sum_error(&self.weights, self.keys)
+    }
+}
+
+/// What a model's probe, which is no token, attends to after the last layer, for one picture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProbeAttention {
+    /// Number of keys: the tokens that the probe sees, which are all or the patches alone.
+    pub keys: usize,
+    /// Softmax weights, `[heads, keys]`, row-major; a row sums to one.
+    pub weights: Vec<f32>,
+}
+
+impl ProbeAttention {
+    /// The weights in `head` over all keys, or `None` if there is no such head.
+    pub fn row(&self, head: usize) -> Option<&[f32]> {
+        self.weights.chunks(self.keys.max(1)).nth(head)
+    }
+
+    /// Checks that every row sums to one within [`ROW_SUM_TOLERANCE`].
+    ///
+    /// # Errors
+    /// [`Error::Numbers`] telling how far off they are.
+    pub fn check(&self) -> Result<()> {
+        check_sums("the probe", row_sum_error(&self.weights, self.keys))
     }
 }
 
 /// Rows that a thread checks at least, so that handing over pays.
 const ROWS: usize = 64;
+
+/// The largest distance of the sum of `keys` weights from one.
+fn row_sum_error(weights: &[f32], keys: usize) -> f32 {
+    let error = |row: &[f32]| (sum(row) - 1.0).abs() as f32;
+    // `f32::max` ignores NaN, and a NaN row is the worst there is.
+    let worse = |a: f32, b: f32| if b.is_nan() || b > a { b } else { a };
+    weights.par_chunks(keys.max(1)).with_min_len(ROWS).map(error).reduce(|| 0.0, worse)
+}
 
 /// The sum of a row, in partial sums that run side by side: one alone would wait for itself at every weight.
 fn sum(row: &[f32]) -> f64 {
@@ -86,6 +115,16 @@ fn sum(row: &[f32]) -> f64 {
         lanes.iter_mut().zip(part).for_each(|(lane, &weight)| *lane += f64::from(weight));
     }
     lanes.iter().sum()
+}
+
+fn check_sums(whose: &str, error: f32) -> Result<()> {
+    if error.is_nan() || error > ROW_SUM_TOLERANCE {
+        return Err(Error::Numbers(format!(
+            "attention rows of {whose} do not sum to one (off by {error:.1e}, {ROW_SUM_TOLERANCE:.0e} allowed): the \
+             weights or the backend are broken"
+        )));
+    }
+    Ok(())
 }
 
 /// Attention of one picture, for the layers and queries that were asked for.
@@ -106,16 +145,6 @@ impl AttentionRecord {
     /// # Errors
     /// [`Error::Numbers`] naming the worst layer.
     pub fn check(&self) -> Result<()> {
-        for layer in &self.layers {
-            let error = layer.row_sum_error();
-            if error.is_nan() || error > ROW_SUM_TOLERANCE {
-                return Err(Error::Numbers(format!(
-                    "attention rows of layer {} do not sum to one (off by {error:.1e}, {ROW_SUM_TOLERANCE:.0e} allowed): \
-                     the weights or the backend are broken",
-                    layer.layer
-                )));
-            }
-        }
-        Ok(())
+        self.layers.iter().try_for_each(|layer| check_sums(&format!("layer {}", layer.layer), layer.row_sum_error()))
     }
 }

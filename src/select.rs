@@ -29,20 +29,25 @@ impl Picks {
     pub fn resolve(&self, flag: &'static str, count: usize) -> Result<Vec<usize>> {
         let total = count as i64;
         let outside = || {
+            let what = flag.trim_start_matches('-');
             let valid = match count {
                 0 => "there is nothing to pick from".to_owned(),
-                _ => format!("this model has {count}, so 0 to {} (or -1 to -{count} from the end)", count - 1),
+                _ => format!("this model has {count} {what}, so 0 to {} (or -1 to -{count} from the end)", count - 1),
             };
             Error::selection(flag, &self.text, valid)
         };
         let mut picked = vec![false; count];
         for &(first, last) in &self.ranges {
             let absolute = |index: i64| if index < 0 { index + total } else { index };
-            let (first, last) = (absolute(first), absolute(last));
-            if first < 0 || last >= total || first > last {
+            let (from, to) = (absolute(first), absolute(last));
+            if !(0..total).contains(&from) || !(0..total).contains(&to) {
                 return Err(outside());
             }
-            picked[first as usize..=last as usize].fill(true);
+            if from > to {
+                let valid = format!("the range {first}-{last} runs backwards; write {last}-{first}");
+                return Err(Error::selection(flag, &self.text, valid));
+            }
+            picked[from as usize..=to as usize].fill(true);
         }
         Ok((0..count).filter(|&index| picked[index]).collect())
     }
@@ -91,8 +96,14 @@ mod tests {
     #[test]
     fn a_pick_outside_the_model_names_the_flag_and_the_valid_range() {
         let error = pick("4", 4).unwrap_err();
-        assert_eq!(error, "--layers 4: this model has 4, so 0 to 3 (or -1 to -4 from the end)");
-        assert!(pick("-5", 4).is_err() && pick("2-1", 4).is_err() && pick("0", 0).is_err());
+        assert_eq!(error, "--layers 4: this model has 4 layers, so 0 to 3 (or -1 to -4 from the end)");
+        assert!(pick("-5", 4).is_err() && pick("5-1", 4).is_err() && pick("0", 0).is_err());
+    }
+
+    #[test]
+    fn a_range_that_runs_backwards_is_told_the_right_way_round() {
+        assert_eq!(pick("0,3-1", 4).unwrap_err(), "--layers 0,3-1: the range 3-1 runs backwards; write 1-3");
+        assert_eq!(pick("-1-0", 4).unwrap_err(), "--layers -1-0: the range -1-0 runs backwards; write 0--1");
     }
 
     #[test]

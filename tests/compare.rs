@@ -132,9 +132,10 @@ fn maps_are_subtracted_with_their_statistics() {
     let set = |values: Vec<f32>, entropy| MapSet {
         view: "cls".into(),
         title: "attention of the CLS token".into(),
-        layers: vec![3],
+        layers: vec![Some(3)],
         heads: vec![1],
-        maps: vec![Map { layer: 3, head: 1, rows: 2, cols: 2, values, stats: stats(entropy) }],
+        query: None,
+        maps: vec![Map { layer: Some(3), head: 1, rows: 2, cols: 2, values, stats: stats(entropy) }],
     };
     let (first, second) = (set(vec![0.25, 0.25, 0.0, 0.0], 1.0), set(vec![0.0, 0.25, 0.0, 0.5], 0.5));
     let maps = compare::maps(&first, &second).unwrap();

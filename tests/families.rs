@@ -21,6 +21,7 @@ use vit_attn::{
     inspect::{Seen, Wanted, inspect},
     model::{Parameter, Queries, ViT},
     picture,
+    views::View,
 };
 use zip::{CompressionMethod, ZipArchive, ZipWriter, write::SimpleFileOptions};
 
@@ -97,7 +98,7 @@ fn see(folder: &str, size: &str, opened: &Opened) -> (Checkpoint, Seen) {
     let checkpoint =
         Checkpoint::open_with(&checkpoint_path(folder), &options).unwrap_or_else(|e| panic!("{folder}: {e}"));
     let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
-    let wanted = Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All };
+    let wanted = Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All, probe: true };
     let seen = inspect(&model, opened, &pixels, &wanted, || ()).unwrap();
     (checkpoint, seen)
 }
@@ -132,7 +133,8 @@ fn differences(folder: &str, size: &str, opened: &Opened) -> Vec<String> {
     }
     compare("tokens", &seen.tokens.unwrap().concat(), TOKENS, true);
     compare("logits", &seen.logits.unwrap_or_default().concat(), TOKENS, true);
-    compare("pool", &seen.probe.unwrap_or_default().concat(), attention, false);
+    let probe: Vec<f32> = seen.probe.into_iter().flatten().flat_map(|probe| probe.weights).collect();
+    compare("pool", &probe, attention, false);
     found
 }
 
@@ -163,6 +165,48 @@ fn every_family_gives_its_own_librarys_numbers_on_wgpu() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_probes_maps_are_what_its_own_library_says_it_gives_the_patches() {
+    let opened = &cpus()[0];
+    let picture = picture::load(&fixture("families/picture.png")).unwrap();
+    let mut ran = 0;
+    for folder in folders() {
+        if !names(&folder).contains("native.pool") || LEFT_OUT.contains(&(folder.as_str(), "pool")) {
+            continue;
+        }
+        let (checkpoint, seen) = see(&folder, "native", opened);
+        let geometry = checkpoint.recipe.apply(&picture, checkpoint.config.patch_size).unwrap().geometry;
+        let (shape, theirs) = expected(&folder).get("native.pool");
+        let view = View::Probe.resolve(&checkpoint.config.layout(), checkpoint.config.probe, &geometry).unwrap();
+        let (record, probe, heads) = (&seen.attention[0], seen.probe.unwrap(), (0..shape[1]).collect::<Vec<_>>());
+        let maps = view.maps(record, probe.first(), &heads).unwrap().maps;
+        assert_eq!(maps.len(), shape[1]);
+        for (map, row) in maps.iter().zip(theirs.chunks(shape[3])) {
+            let off = difference(&map.values, &row[shape[3] - record.tokens.patches()..]);
+            assert!(off <= ATTENTION, "{folder}, head {}: off by {off:e}", map.head);
+        }
+        ran += 1;
+    }
+    assert!(ran >= 5, "only {ran} models have a probe");
+}
+
+#[test]
+fn the_probe_is_run_and_read_back_only_if_it_is_wanted() {
+    let (opened, folder) = (&cpus()[0], "hf-siglip-vision");
+    let checkpoint = Checkpoint::open(&checkpoint_path(folder)).unwrap();
+    let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
+    let pixels = expected(folder).get("native.pixels").1;
+    let seen = |layers: &[usize], probe| {
+        let wanted = Wanted { layers: layers.to_vec(), queries: Queries::Rows(vec![0]), probe };
+        inspect(&model, opened, &pixels, &wanted, || ()).unwrap()
+    };
+    let without = seen(&[0], false);
+    assert!(without.probe.is_none() && without.tokens.is_none(), "layers ran that nobody asked for");
+    assert!(seen(&[checkpoint.config.depth - 1], false).probe.is_none());
+    let with = seen(&[], true);
+    assert!(with.probe.is_some() && with.attention[0].layers.is_empty());
 }
 
 #[test]

@@ -53,7 +53,7 @@ const MODULES: [(&str, &[&str], &[&str]); 15] = [
             "train",
             "views",
         ],
-        &["anyhow", "clap", "clap_complete", "ctrlc", "indicatif", "rayon", "serde_json", "tempfile"],
+        &["anyhow", "clap", "clap_complete", "ctrlc", "indicatif", "rayon", "serde_json", "sha2", "tempfile", "ureq"],
     ),
 ];
 
@@ -75,7 +75,7 @@ const RESERVED: [(&str, &[&str]); 18] = [
     ("println!(", &[]),
     // In ndarray's name only: burn has deprecated that backend.
     ("allow(deprecated", &["device.rs", "model/kernels.rs"]),
-    ("cfg(feature", &["device.rs"]),
+    ("cfg(feature", &["device.rs", "cli/hub.rs"]),
     // It panics where an environment variable is wrong.
     ("Device::default()", &[]),
     (".unwrap()", &[]),

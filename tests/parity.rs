@@ -30,7 +30,7 @@ const CASES: [(&str, &str); 7] = [
 fn see(path: &str, opened: &Opened, pixels: &[f32]) -> Seen {
     let checkpoint = Checkpoint::open(&fixture(path)).unwrap();
     let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
-    let wanted = Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All };
+    let wanted = Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All, probe: false };
     inspect(&model, opened, pixels, &wanted, || ()).unwrap()
 }
 
@@ -101,7 +101,7 @@ fn some_rows_and_blocks_of_queries_are_the_same_as_the_whole_matrix() {
         }
         let checkpoint = Checkpoint::open(&fixture("book-batch")).unwrap();
         let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
-        let wanted = Wanted { layers: vec![1], queries: Queries::Rows(vec![0, 5, 16]) };
+        let wanted = Wanted { layers: vec![1], queries: Queries::Rows(vec![0, 5, 16]), probe: false };
         // With rows alone, the output of both layers is computed from blocks of 2 queries.
         let blocks = Opened { block_elements: 2 * 3 * 3 * 17, ..opened.clone() };
         let rows = inspect(&model, &blocks, &pixels, &wanted, || ()).unwrap();

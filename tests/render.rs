@@ -10,7 +10,7 @@ use vit_attn::map::{Artifact, Map, MapSet, MapStats};
 use vit_attn::picture::{Axis, Geometry};
 use vit_attn::record::{AttentionRecord, LayerAttention, TokenLayout};
 use vit_attn::render::colormap::{Colormap, NOT_A_NUMBER, Palette};
-use vit_attn::render::draw::{Canvas, Rect};
+use vit_attn::render::draw::{self, Canvas, Rect};
 use vit_attn::render::scale::{Clip, Scale, percentile};
 use vit_attn::render::sheet::{self, Caption};
 use vit_attn::render::text::{Anchor, TextStyle, shorten, text_width};
@@ -26,13 +26,14 @@ fn maps(
     let stats = MapStats { min: 0.0, max: 0.0, mean: 0.0, patch_share: 0.0, top_share: 0.0, top: (0, 0), entropy: 0.0 };
     let map = |layer: usize, head: usize| {
         let values = (0..rows * cols).map(|patch| value(layer, head, patch)).collect();
-        Map { layer, head, rows, cols, values, stats }
+        Map { layer: Some(layer), head, rows, cols, values, stats }
     };
     MapSet {
         view: "cls".into(),
         title: "attention of CLS to the patches".into(),
-        layers: (0..layers).collect(),
+        layers: (0..layers).map(Some).collect(),
         heads: (0..heads).collect(),
+        query: None,
         maps: (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head))).map(|(l, h)| map(l, h)).collect(),
     }
 }
@@ -268,8 +269,8 @@ fn an_absurdly_long_grid_gets_a_picture_of_bounded_size() {
 fn heat_maps_are_named_by_view_layer_and_head_with_two_digits_or_more() {
     let mut set = maps((1, 2), (1, 2), mixed);
     set.view = "patch-3-5".into();
-    (set.maps[0].layer, set.maps[0].head) = (3, 0);
-    (set.maps[1].layer, set.maps[1].head) = (3, 117);
+    (set.maps[0].layer, set.maps[0].head) = (Some(3), 0);
+    (set.maps[1].layer, set.maps[1].head) = (Some(3), 117);
     let names: Vec<_> = heatmaps(&set, Style::default()).into_iter().map(|file| file.name).collect();
     assert_eq!(names, ["patch-3-5-L03-H00.png", "patch-3-5-L03-H117.png"]);
 }
@@ -388,6 +389,38 @@ fn a_bilinear_overlay_peaks_at_the_middle_of_its_patch() {
     assert_eq!((value(44, 44), value(45, 45)), (most, most));
     assert!((0..45).all(|x| value(x, 40) == value(89 - x, 40) && (x == 0 || value(x, 40) >= value(x - 1, 40))));
     assert_eq!(value(14, 44), 0);
+}
+
+#[test]
+fn the_patch_that_asks_is_outlined_on_overlays_and_the_sheet_but_not_on_heat_maps() {
+    let axis = |original, start| Axis { original, resized: original, start, seen: 64, patch: 16, patches: 4 };
+    let geometry = Geometry { x: axis(100, 18), y: axis(64, 0) };
+    let set = |query| MapSet { query, ..maps((1, 2), (4, 4), mixed) };
+    let (plain, asked) = (set(None), set(Some((1, 3))));
+    assert_eq!(heatmaps(&plain, Style::default()), heatmaps(&asked, Style::default()));
+
+    let photo = RgbImage::from_pixel(100, 64, Rgb([200, 60, 20]));
+    let over = |set: &MapSet| {
+        let drawing = Drawing::new(set, Style::default()).unwrap();
+        decode(&overlay::files(&drawing, &photo, &geometry).next().unwrap().unwrap())
+    };
+    let (before, after) = (over(&plain), over(&asked));
+    // The patch is 66..82 x 16..32; around it run a white frame and a dark one, a pixel each.
+    for (x, y, pixel) in after.enumerate_pixels() {
+        let inside = |by: u32| (66 - by..82 + by).contains(&x) && (16 - by..32 + by).contains(&y);
+        match (inside(0), inside(1), inside(2)) {
+            (false, true, _) => assert_eq!(*pixel, Rgb([255; 3]), "at {x},{y}"),
+            (false, false, true) => assert_eq!(*pixel, draw::INK, "at {x},{y}"),
+            _ => assert_eq!(pixel, before.get_pixel(x, y), "at {x},{y}"),
+        }
+    }
+
+    let (before, after) = (draw_sheet(&plain, Style::default(), &photo), draw_sheet(&asked, Style::default(), &photo));
+    assert_eq!(before.width(), after.width());
+    let changed: Vec<u32> =
+        (0..before.width()).filter(|&x| (100..300).any(|y| before.get_pixel(x, y) != after.get_pixel(x, y))).collect();
+    // A cell of each of the two maps, of 64 pixels with frames of two pixels on both sides.
+    assert_eq!(changed.len(), 2 * 68, "{changed:?}");
 }
 
 /// A red input: red is in no colormap's sheet.

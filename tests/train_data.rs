@@ -85,7 +85,11 @@ fn cifar_records_are_read_channel_first_with_the_test_batch_held_out() {
     assert_eq!((split.held_out.labels.as_slice(), split.held_out_name), ([5, 1].as_slice(), "test"));
     assert_eq!(split.held_out.picture(1), &record(1, 1)[1..]);
     assert_eq!((split.classes.len(), split.classes[1].as_str(), split.classes[9].as_str()), (10, "car", "truck"));
-    assert_eq!(split.notes, Vec::<String>::new());
+    assert_eq!(split.notes.len(), 1);
+    let missing = "is not all of CIFAR-10: data_batch_3.bin, data_batch_4.bin, data_batch_5.bin is missing";
+    assert!(split.notes[0].ends_with(missing), "{:?}", split.notes);
+    (3..=5).for_each(|number| write_records(dir.path(), &format!("data_batch_{number}.bin"), [1]));
+    assert_eq!(read(dir.path(), CIFAR).unwrap().notes, Vec::<String>::new());
 }
 
 #[test]
@@ -128,7 +132,7 @@ fn without_a_test_part_each_class_gives_its_share_chosen_by_the_seed() {
     assert_eq!((of_class(&split.held_out, 2), of_class(&split.held_out, 6)), (10, 5));
     assert_eq!((of_class(&split.train, 2), of_class(&split.train, 6)), (30, 15));
     assert_eq!(split.held_out_name, "validation");
-    assert!(split.notes[0].contains("15 of 60 pictures are held out"), "{:?}", split.notes);
+    assert!(split.notes[1].contains("15 of 60 pictures are held out"), "{:?}", split.notes);
 
     let first =
         |set: &Dataset| (0..set.len()).map(|index| (set.picture(index)[0], set.labels[index])).collect::<Vec<_>>();

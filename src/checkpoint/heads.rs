@@ -1,7 +1,7 @@
 //! How many heads a layer has: the one size that the weights of most families do not tell.
 
 use super::Evidence;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Values of a head in most models.
 const USUAL: usize = 64;
@@ -13,13 +13,9 @@ pub(super) fn heads(
     width: usize,
     notes: &mut Vec<String>,
 ) -> Result<usize> {
-    match (stated, evidence.heads) {
-        (Some(stated), Some(said)) if stated != said => {
-            let valid = format!("the checkpoint says that a layer has {stated} heads");
-            Err(Error::selection("--heads-per-layer", said.to_string(), valid))
-        }
-        (Some(heads), _) => Ok(heads),
-        (None, _) => heads_of(evidence, USUAL, width, notes),
+    match stated {
+        Some(heads) => Ok(heads),
+        None => heads_of(evidence, USUAL, width, notes),
     }
 }
 

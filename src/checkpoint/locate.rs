@@ -1,14 +1,15 @@
 //! From what `--model` names to a weights file and its `config.json`.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
+use super::hub::HubModel;
 use crate::error::{Error, Result};
 
 /// Names that a directory's weights go by, best first.
-const NAMES: [&str; 7] = [
+pub(super) const NAMES: [&str; 7] = [
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
@@ -34,7 +35,8 @@ pub(super) struct Place {
 /// Finds the weights in a directory, or takes the file as named; JSON files of known names beside the weights belong to
 /// them.
 pub(super) fn locate(path: &Path) -> Result<Place> {
-    let cached = if path.exists() { None } else { in_cache(path)? };
+    let hub = if path.exists() { None } else { HubModel::parse(path) };
+    let cached = hub.map(|model| model.open(path)).transpose()?;
     let path = cached.as_deref().unwrap_or(path);
     let found = fs::metadata(path).map_err(|error| Error::checkpoint(path, format!("cannot be opened: {error}")))?;
     let weights = if found.is_dir() { weights_in(path)? } else { path.to_owned() };
@@ -43,7 +45,8 @@ pub(super) fn locate(path: &Path) -> Result<Place> {
     Ok(Place { config, processor: beside("preprocessor_config.json"), weights })
 }
 
-fn weights_in(directory: &Path) -> Result<PathBuf> {
+/// The weights file in a directory.
+pub(super) fn weights_in(directory: &Path) -> Result<PathBuf> {
     if let Some(named) = NAMES.iter().map(|name| directory.join(name)).find(|path| path.exists()) {
         return Ok(named);
     }
@@ -73,41 +76,4 @@ fn weights_in(directory: &Path) -> Result<PathBuf> {
             Err(Error::checkpoint(directory, reason))
         }
     }
-}
-
-/// The directory of a model in the local Hugging Face cache, for an id such as `facebook/dinov2-small` or, for another
-/// revision than `main`, `facebook/dinov2-small@REVISION`; `None` for what is no id.
-fn in_cache(path: &Path) -> Result<Option<PathBuf>> {
-    let id = path.to_str().unwrap_or_default();
-    let (id, revision) = id.split_once('@').unwrap_or((id, "main"));
-    let name = |part: &str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
-    };
-    let Some((owner, model)) = id.split_once('/').filter(|(owner, model)| name(owner) && name(model)) else {
-        return Ok(None);
-    };
-    let cache = cache();
-    let model = cache.join(format!("models--{owner}--{model}"));
-    if !name(revision) || !model.is_dir() {
-        let reason =
-            format!("is neither a file or directory nor a model in the Hugging Face cache {}", cache.display());
-        return Err(Error::checkpoint(path, reason));
-    }
-    let commit = fs::read_to_string(model.join("refs").join(revision));
-    let commit = commit.map_or(revision.to_owned(), |commit| commit.trim().to_owned());
-    let snapshot = model.join("snapshots").join(&commit);
-    if !name(&commit) || !snapshot.is_dir() {
-        let reason = format!("has no revision {revision} in the Hugging Face cache {}", cache.display());
-        return Err(Error::checkpoint(path, reason));
-    }
-    Ok(Some(snapshot))
-}
-
-/// Where transformers and its like keep downloaded models.
-fn cache() -> PathBuf {
-    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || variable("HOME").or_else(|| variable("USERPROFILE")).unwrap_or_default();
-    let shared = || variable("XDG_CACHE_HOME").unwrap_or_else(|| home().join(".cache")).join("huggingface");
-    variable("HF_HUB_CACHE").unwrap_or_else(|| variable("HF_HOME").unwrap_or_else(shared).join("hub"))
 }

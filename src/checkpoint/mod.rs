@@ -17,6 +17,7 @@ mod hf_dinov2;
 mod hf_dinov3;
 mod hf_siglip;
 mod hf_vit;
+pub mod hub;
 mod locate;
 mod meta;
 mod names;
@@ -144,6 +145,10 @@ impl Checkpoint {
         let evidence = Evidence { tensors: &tensors, settings, processor, heads };
         let plan = (family.build)(&evidence)?;
         check_sizes(&plan.config, &evidence)?;
+        if let Some(said) = heads.filter(|said| *said != plan.config.heads) {
+            let valid = format!("the checkpoint says that a layer has {} heads", plan.config.heads);
+            return Err(Error::selection("--heads-per-layer", said.to_string(), valid));
+        }
         let plan = at_size(plan, options.size, &evidence)?;
         let sources = check_keys(family, &plan, &evidence)?;
         let (beside, unused) = spare(family, &sources, &evidence)?;

@@ -73,7 +73,7 @@ pub struct RunArgs {
     /// Pictures (PNG, JPEG, WebP, GIF, BMP or TIFF); transparent parts are put on white
     #[arg(required = true, value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
-    /// Checkpoint directory or file, or a model in the Hugging Face cache [default: the built-in model]
+    /// Checkpoint directory or file, or the id of a Hugging Face model [default: the built-in model]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// How to open the checkpoint
@@ -82,13 +82,13 @@ pub struct RunArgs {
     /// Output directory; several pictures get one each in it [default: photo-attention for photo.jpg]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Whose attention: cls, mean (of all patches), patch=ROW,COL (from 0) or at=X,Y (pixels of the
-    /// picture) [default: cls, or mean without a CLS token]
+    /// Whose attention: cls, probe (that pools the last tokens), mean (of all patches), patch=ROW,COL
+    /// (from 0) or at=X,Y (pixels of the picture) [default: probe, cls or mean: the first there is]
     #[arg(long)]
     pub view: Option<View>,
-    /// Layers, counted from 0, such as 0,3-5,-1, all or last
-    #[arg(long, value_name = "PICKS", default_value_t = Picks::last(), allow_hyphen_values = true)]
-    pub layers: Picks,
+    /// Layers, counted from 0, such as 0,3-5,-1, all or last; not for the probe [default: last]
+    #[arg(long, value_name = "PICKS", allow_hyphen_values = true)]
+    pub layers: Option<Picks>,
     /// Heads, picked the same way
     #[arg(long, value_name = "PICKS", default_value_t = Picks::all(), allow_hyphen_values = true)]
     pub heads: Picks,
@@ -108,7 +108,7 @@ pub struct RunArgs {
     /// Write over the maps of an earlier run
     #[arg(long)]
     pub force: bool,
-    /// Print the manifest instead of the paths of the files
+    /// Print manifests, not paths; those of several pictures one a line
     #[arg(long)]
     pub json: bool,
 }
@@ -120,11 +120,15 @@ pub struct CheckpointArgs {
     #[arg(long, value_name = "W[xH]")]
     pub size: Option<Size>,
     /// Heads of a layer, for checkpoints that do not say
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     pub heads_per_layer: Option<NonZeroUsize>,
     /// Entry of a training checkpoint that holds the model, such as teacher
     #[arg(long, value_name = "KEY")]
     pub checkpoint_key: Option<String>,
+}
+
+fn positive(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "expected a number from 1".to_owned())
 }
 
 impl CheckpointArgs {
@@ -248,7 +252,7 @@ pub struct BenchArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: vit-attn info dino_vits16.pth --heads-per-layer 6 --size 480x320")]
 pub struct InfoArgs {
-    /// Checkpoint directory or file, or a model in the Hugging Face cache; without it, the built-in model
+    /// Checkpoint directory or file, or the id of a Hugging Face model; without it, the built-in model
     #[arg(value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// How to open it
@@ -317,9 +321,9 @@ pub struct PlanArgs {
     /// Highest learning rate
     #[arg(long, value_name = "RATE", default_value_t = 0.003)]
     pub learning_rate: f64,
-    /// Epochs of rising learning rate; a cosine to zero follows
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub warmup: u32,
+    /// Epochs of rising learning rate; a cosine to zero follows [default: 3, or half of a shorter run]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
     /// Weight decay of the matrices (AdamW)
     #[arg(long, value_name = "DECAY", default_value_t = 0.05)]
     pub weight_decay: f32,

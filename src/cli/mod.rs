@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod hub;
 mod output;
 mod progress;
 mod talk;

@@ -41,15 +41,36 @@ pub fn prepare(directory: &Path) -> Result<()> {
     temporary(directory).map(drop).map_err(fail("no file can be written into this directory"))
 }
 
-/// Takes the mark of a finished run away, before its files are written over.
+/// Takes an earlier run away, before another is written in its place: the manifest, which is the mark of a finished run,
+/// and then the files that it lists, so that none of them is taken for one of the new run.
 ///
 /// # Errors
-/// [`Error::Output`] naming the manifest.
-pub fn unmark(directory: &Path) -> Result<()> {
+/// [`Error::Output`] naming the file that cannot be removed.
+pub fn clear(directory: &Path) -> Result<()> {
     let manifest = directory.join(MANIFEST);
-    match fs::remove_file(&manifest) {
+    let listed = listed(&manifest);
+    remove(&manifest)?;
+    listed.iter().map(|name| directory.join(name)).filter(|path| path.is_file()).try_for_each(|path| remove(&path))
+}
+
+/// The files that a manifest of ours lists, as far as they are plain names.
+fn listed(manifest: &Path) -> Vec<String> {
+    #[derive(serde::Deserialize)]
+    struct Earlier {
+        #[serde(rename = "tool_version")]
+        _ours: String,
+        files: Vec<String>,
+    }
+    let earlier = fs::read(manifest).ok().and_then(|bytes| serde_json::from_slice::<Earlier>(&bytes).ok());
+    let mut files = earlier.map_or_else(Vec::new, |earlier| earlier.files);
+    files.retain(|name| Path::new(name).file_name().is_some_and(|last| last == name.as_str()));
+    files
+}
+
+fn remove(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Error::output(&manifest, format!("cannot be replaced: {error}")))
+            Err(Error::output(file, format!("cannot be replaced: {error}")))
         }
         _ => Ok(()),
     }
@@ -72,7 +93,7 @@ pub fn write(directory: &Path, artifact: &Artifact) -> Result<PathBuf> {
 }
 
 /// A file of a name that nobody has, which is removed when it is dropped.
-fn temporary(directory: &Path) -> io::Result<NamedTempFile> {
+pub fn temporary(directory: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".vit-attn-");
     // A temporary file is private by default; the finished one should be readable as the user's umask says.

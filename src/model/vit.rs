@@ -41,6 +41,8 @@ pub struct Forward<'a> {
     pub max_scores: usize,
     /// The same where the whole attention is not handed out, so that no such tensor needs to exist.
     pub block_scores: usize,
+    /// Whether the probe hands out its attention.
+    pub probe: bool,
 }
 
 /// What a forward pass leaves.
@@ -49,7 +51,8 @@ pub struct Output {
     pub tokens: Tensor<3>,
     /// Class scores `[batch, classes]`, if the model has classes and all layers ran.
     pub logits: Option<Tensor<2>>,
-    /// Attention of the probe to the tokens that it sees, `[batch, heads, 1, tokens]`, if the model has one and all layers ran.
+    /// Attention of the probe to the tokens that it sees, `[batch, heads, 1, tokens]`, if it was asked for, the model has
+    /// one and all layers ran.
     pub probe: Option<Tensor<4>>,
 }
 
@@ -130,10 +133,11 @@ impl ViT {
             return Ok(Output { tokens: x, logits: None, probe: None });
         }
         let x = self.normalise(x);
-        let probed = self.probe.as_ref().map(|probe| probe.forward(self.probed(&x)));
-        let (pooled, probe) = probed.unzip();
+        let pools = self.config.pool == Pool::Probe && self.classifier.is_some();
+        let probe = self.probe.as_ref().filter(|_| forward.probe || pools);
+        let (pooled, probe) = probe.map(|probe| probe.forward(self.probed(&x))).unzip();
         let logits = self.classify(&x, pooled);
-        Ok(Output { tokens: x, logits, probe })
+        Ok(Output { tokens: x, logits, probe: probe.filter(|_| forward.probe) })
     }
 
     /// The final norm, where the model has one, or has two.

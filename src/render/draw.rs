@@ -42,6 +42,13 @@ pub struct Canvas {
     image: RgbImage,
 }
 
+impl From<RgbImage> for Canvas {
+    /// Draws on a picture.
+    fn from(image: RgbImage) -> Self {
+        Self { image }
+    }
+}
+
 impl Canvas {
     /// An empty white canvas.
     pub fn new(width: u32, height: u32) -> Self {
@@ -80,6 +87,21 @@ impl Canvas {
         self.fill_rect(Rect { y: rect.bottom(), ..across }, colour);
         self.fill_rect(down, colour);
         self.fill_rect(Rect { x: rect.right(), ..down }, colour);
+    }
+
+    /// Draws a frame just outside a rectangle that shows on every colour: white, and dark around it, each `width` pixels.
+    pub fn outline(&mut self, rect: Rect, width: u32) {
+        for ring in 0..2 * width {
+            let colour = if ring < width { Rgb([255; 3]) } else { INK };
+            let shift = ring as i32;
+            let inner = Rect {
+                x: rect.x - shift,
+                y: rect.y - shift,
+                width: rect.width + 2 * ring,
+                height: rect.height + 2 * ring,
+            };
+            self.frame(inner, colour);
+        }
     }
 
     /// Draws a smooth straight line with round ends; whole numbers are pixel centres.

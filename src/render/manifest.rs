@@ -38,8 +38,8 @@ pub struct Manifest<'a> {
     pub backend: Backend,
     /// The graphics adapter, on wgpu.
     pub adapter: Option<&'a Adapter>,
-    /// Layers with maps.
-    pub layers: &'a [usize],
+    /// Layers with maps; one `null` for the probe.
+    pub layers: &'a [Option<usize>],
     /// Heads with maps.
     pub heads: &'a [usize],
     /// The view.
@@ -91,15 +91,15 @@ pub struct View<'a> {
     pub word: &'a str,
     /// In words.
     pub title: &'a str,
-    /// Query tokens whose attention is averaged.
+    /// Query tokens whose attention is averaged; none for the probe, which is no token.
     pub queries: &'a [usize],
 }
 
 /// One map.
 #[derive(Debug, Serialize)]
 pub struct Entry {
-    /// Layer, from 0.
-    pub layer: usize,
+    /// Layer, from 0; `null` for the probe, which comes after all layers.
+    pub layer: Option<usize>,
     /// Head, from 0.
     pub head: usize,
     /// Its heatmap, if pictures were written.

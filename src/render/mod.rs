@@ -106,9 +106,10 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// A map's place in file names and messages: `L03-H00`; two digits, more when needed.
+/// A map's place in file names and messages: `L03-H00`, or `H00` for the probe; two digits, more when needed.
 pub fn label(map: &Map) -> String {
-    format!("L{:02}-H{:02}", map.layer, map.head)
+    let layer = map.layer.map_or_else(String::new, |layer| format!("L{layer:02}-"));
+    format!("{layer}H{:02}", map.head)
 }
 
 /// Checks that a set has `layers * heads` maps, all of one grid and full.

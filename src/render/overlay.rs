@@ -2,7 +2,7 @@
 
 use image::{Rgb, RgbImage};
 
-use super::draw::mix;
+use super::draw::{Canvas, Rect, mix};
 use super::scale::Range;
 use super::upsample::{Tap, sample};
 use super::{Drawing, label, png};
@@ -23,11 +23,29 @@ pub fn files<'a>(
     geometry: &Geometry,
 ) -> impl Iterator<Item = Result<Artifact>> + 'a {
     let taps = Taps::new(drawing, original, geometry);
+    let query = drawing.maps.query.map(|(row, col)| {
+        let (x, width) = pixels(&geometry.x, col, original.width());
+        let (y, height) = pixels(&geometry.y, row, original.height());
+        Rect { x, y, width, height }
+    });
     drawing.pairs().map(move |(map, range)| {
         let name = format!("{}-overlay-{}.png", drawing.maps.view, label(map));
-        let bytes = png(&name, &paint(drawing, original, &taps, (map, range)))?;
+        let mut image = paint(drawing, original, &taps, (map, range));
+        if let Some(query) = query {
+            let mut canvas = Canvas::from(image);
+            canvas.outline(query, (original.width().min(original.height()) / 400).clamp(1, 8));
+            image = canvas.into_image();
+        }
+        let bytes = png(&name, &image)?;
         Ok(Artifact { name, bytes })
     })
+}
+
+/// The first pixel of the original that lies in a patch of an axis, and their number.
+fn pixels(axis: &Axis, patch: usize, length: u32) -> (i32, u32) {
+    let lies_in = |pixel: &u32| axis.grid_at(f64::from(*pixel) + 0.5).is_some_and(|place| place as usize == patch);
+    let first = (0..length).find(lies_in).unwrap_or(0);
+    (first as i32, (first..length).take_while(lies_in).count() as u32)
 }
 
 /// What each row and column of the original draws on; `None` where the model did not look.

@@ -174,8 +174,8 @@ fn input_label(caption: &Caption<'_>) -> String {
     format!("input, {} × {}", caption.seen.width(), caption.seen.height())
 }
 
-fn row_label(layer: usize) -> String {
-    format!("layer {layer}")
+fn row_label(layer: Option<usize>) -> String {
+    layer.map_or_else(|| "probe".to_owned(), |layer| format!("layer {layer}"))
 }
 
 fn range_label(range: &Range) -> String {
@@ -196,6 +196,7 @@ fn footer(drawing: &Drawing<'_>, caption: &Caption<'_>, width: u32) -> Vec<Strin
         caption.picture.to_owned(),
         caption.model.to_owned(),
         format!("view {}", drawing.maps.view),
+        drawing.maps.query.map_or("", |_| "outlined: the patch that asks").to_owned(),
         scale,
         format!("clip {lo}–{hi} %"),
         style.colormap.to_string(),
@@ -263,6 +264,14 @@ fn draw_map(canvas: &mut Canvas, cell: Rect, drawing: &Drawing<'_>, (map, range)
     let image = heatmap::paint(drawing, map, range, factor.max(1));
     canvas.paste_scaled(cell, &image);
     canvas.frame(cell, EDGE);
+    if let Some((row, col)) = drawing.maps.query {
+        // By whole numbers that are right too where a cell is smaller than its grid.
+        let part = |index: usize, all: usize, length: u32| (index * length as usize / all.max(1)) as i32;
+        let (left, right) = (part(col, map.cols, cell.width), part(col + 1, map.cols, cell.width));
+        let (top, bottom) = (part(row, map.rows, cell.height), part(row + 1, map.rows, cell.height));
+        let (width, height) = ((right - left).max(1) as u32, (bottom - top).max(1) as u32);
+        canvas.outline(Rect { x: cell.x + left, y: cell.y + top, width, height }, 1);
+    }
 }
 
 /// A colour bar beside some rows of maps.

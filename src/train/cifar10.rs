@@ -11,6 +11,8 @@ use super::data::{Dataset, Parts, check_classes, check_memory, name, squash};
 use crate::error::{Error, Result};
 use crate::picture::Picture;
 
+/// Number of files with pictures to learn from.
+const BATCHES: usize = 5;
 const SIDE: usize = 32;
 const PLANE: usize = SIDE * SIDE;
 const RECORD: usize = 1 + 3 * PLANE;
@@ -26,6 +28,8 @@ pub(super) fn load(dir: &Path, listing: &[PathBuf], size: (usize, usize)) -> Res
     let train: Vec<&Path> = listing.iter().filter(is_train).map(PathBuf::as_path).collect();
     let named = |wanted: &str| listing.iter().map(PathBuf::as_path).find(|path| name(path) == wanted);
     let test = named("test_batch.bin");
+    let batches = (1..=BATCHES).map(|number| format!("data_batch_{number}.bin"));
+    let missing: Vec<String> = batches.filter(|batch| named(batch).is_none()).collect();
     if train.is_empty() {
         let missing = "stands alone: the data_batch_*.bin of CIFAR-10's binary version are missing beside it";
         return test.map_or(Ok(None), |path| Err(Error::data(path, missing)));
@@ -43,7 +47,10 @@ pub(super) fn load(dir: &Path, listing: &[PathBuf], size: (usize, usize)) -> Res
     let train = read(&train, &classes, size)?;
     check_classes(dir, train.labels.iter().copied(), &classes)?;
     let held_out = test.map(|path| read(&[path], &classes, size)).transpose()?;
-    Ok(Some(Parts { train, held_out: held_out.map(|set| (set, "test")), classes, notes: Vec::new() }))
+    let whole = missing.is_empty();
+    let note = || format!("{} is not all of CIFAR-10: {} is missing", dir.display(), missing.join(", "));
+    let notes = if whole { Vec::new() } else { vec![note()] };
+    Ok(Some(Parts { train, held_out: held_out.map(|set| (set, "test")), classes, notes }))
 }
 
 /// The number of records in a file, which must be whole.

@@ -8,7 +8,8 @@ use super::{Place, asset, fixture, set};
 fn a_command_line_that_cannot_be_read_is_a_usage_error_that_names_the_argument() {
     let place = Place::new();
     let cat = asset("cat.png");
-    let bad: [(&[&str], &str); 16] = [
+    let bad: [(&[&str], &str); 17] = [
+        (&["--heads-per-layer", "0"], "--heads-per-layer <N>': expected a number from 1"),
         (&["--layers", "x"], "--layers"),
         (&["--layers", ""], "--layers"),
         (&["--heads", "1,,2"], "--heads"),
@@ -41,11 +42,13 @@ fn a_command_line_that_cannot_be_read_is_a_usage_error_that_names_the_argument()
 fn a_value_that_does_not_fit_the_model_or_picture_is_a_usage_error_that_tells_what_would() {
     let place = Place::new();
     let cat = asset("cat.png");
-    let bad: [(&[&str], &[&str]); 9] = [
+    let bad: [(&[&str], &[&str]); 11] = [
+        (&["--heads-per-layer", "2"], &["--heads-per-layer 2: ", "a layer has 4 heads"]),
         (&["--layers", "4"], &["--layers 4: ", "0 to 3"]),
-        (&["--layers", "2-1"], &["--layers 2-1: ", "0 to 3"]),
-        (&["--heads", "0,-5"], &["--heads 0,-5: ", "0 to 3"]),
+        (&["--layers", "2-1"], &["--layers 2-1: ", "backwards; write 1-2"]),
+        (&["--heads", "0,-5"], &["--heads 0,-5: ", "4 heads, so 0 to 3"]),
         (&["--view", "patch=8,0"], &["--view patch=8,0: ", "8 rows and 8 columns"]),
+        (&["--view", "probe"], &["--view probe: ", "no probe", "cls"]),
         (&["--view", "at=451,0"], &["--view at=451,0: ", "outside", "451x300"]),
         (&["--view", "at=-1,0"], &["--view at=-1,0: ", "outside"]),
         (&["--backend", "flex", "--device", "0"], &["--device 0: ", "flex"]),

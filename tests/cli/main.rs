@@ -7,6 +7,7 @@ mod common;
 
 mod errors;
 mod help;
+mod hub;
 mod looks;
 mod run;
 mod train;

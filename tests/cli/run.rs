@@ -188,6 +188,43 @@ fn every_view_has_its_word_in_the_file_names_and_asks_the_right_tokens() {
 }
 
 #[test]
+fn a_model_with_a_probe_is_shown_by_it_in_one_row_of_maps_that_belongs_to_no_layer() {
+    let place = Place::new();
+    let (cat, model) = (asset("cat.png"), fixture("families/hf-siglip-vision"));
+    let ended = place.ok(&["run", &cat, "-m", &model, "-o", "out", "--heads", "0,1", "-f", "png,npy", "--overlay"]);
+    let maps = ["probe-H00.png", "probe-H01.png", "probe-overlay-H00.png", "probe-overlay-H01.png"];
+    assert_eq!(
+        place.files("out"),
+        set(&[&maps[..], &["probe-grid.png", "probe.npy", "input.png", "manifest.json"]].concat())
+    );
+    let manifest = place.manifest("out");
+    assert_eq!(manifest["view"]["word"], "probe");
+    assert_eq!(
+        (&manifest["layers"], &manifest["view"]["queries"]),
+        (&serde_json::json!([null]), &Value::Array(vec![]))
+    );
+    assert_eq!(manifest["maps"][1]["layer"], Value::Null);
+    assert_eq!((&manifest["maps"][1]["head"], &manifest["maps"][1]["file"]), (&1.into(), &"probe-H01.png".into()));
+    let grid: Vec<u64> = manifest["tokens"]["grid"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+    let (shape, values) = npy(&place, "out/probe.npy");
+    assert_eq!(shape, [1, 2, grid[0], grid[1]]);
+    // SigLIP's probe sees the patches alone.
+    assert!(values.chunks(values.len() / 2).all(|head| (head.iter().sum::<f32>() - 1.0).abs() <= 1e-5));
+    assert!(ended.err.contains("\n  probe     0  "), "{}", ended.err);
+
+    // Whole matrices are of layers whatever the view; and who names a layer sees that.
+    place.ok(&["run", &cat, "-m", &model, "-o", "whole", "-f", "safetensors"]);
+    assert_eq!(place.files("whole"), set(&["attention.safetensors", "manifest.json"]));
+    place.ok(&["run", &cat, "-m", &model, "-o", "layer", "--layers", "0"]);
+    assert_eq!(place.manifest("layer")["view"]["word"], "mean");
+    let error = place.refused(2, &["run", &cat, "-m", &model, "-o", "no", "--view", "probe", "--layers", "0"]);
+    assert!(error.starts_with("--layers 0: the probe comes after all layers"), "{error}");
+    let models = format!("{model},{model}");
+    place.ok(&["compare", &cat, "--models", &models, "--view", "probe", "--layers", "0", "-o", "compared"]);
+    assert!(place.files("compared").contains("difference-probe-H00.png"), "{:?}", place.files("compared"));
+}
+
+#[test]
 fn overlays_have_the_size_of_the_original_turned_upright() {
     let place = Place::new();
     let pictures = [(asset("cat.png"), (451, 300)), (fixture("pictures/read/turned-6.jpg"), (0, 0))];
@@ -269,8 +306,16 @@ fn an_earlier_run_is_written_over_only_by_force() {
     let error = place.refused(1, &["run", &cat, "-o", "out", "--view", "mean"]);
     assert!(error.contains("out: holds the maps of an earlier run") && error.contains("--force"), "{error}");
     assert_eq!(fs::read(place.path("out/manifest.json")).unwrap(), before);
-    place.ok(&["run", &cat, "-o", "out", "--view", "mean", "--force"]);
+    let other = ["notes.txt", "cls-L03-H99.png", "../sibling.png"];
+    other.iter().for_each(|name| fs::write(place.path("out").join(name), "mine").unwrap());
+    let mut manifest = place.manifest("out");
+    manifest["files"].as_array_mut().unwrap().extend(["../sibling.png", "gone.png"].map(Value::from));
+    fs::write(place.path("out/manifest.json"), manifest.to_string()).unwrap();
+    place.ok(&["run", &cat, "-o", "out", "--view", "mean", "--heads", "0", "--force"]);
     assert_eq!(place.manifest("out")["view"]["word"], "mean");
+    let left = ["mean-L03-H00.png", "mean-grid.png", "input.png", "manifest.json", "notes.txt", "cls-L03-H99.png"];
+    assert_eq!(place.files("out"), set(&left), "what the earlier run made is gone, and nothing else");
+    assert!(place.path("sibling.png").is_file(), "no manifest reaches out of its folder");
 }
 
 #[test]
@@ -303,12 +348,11 @@ fn several_pictures_get_a_folder_each_and_one_that_fails_does_not_stop_the_other
 }
 
 #[test]
-fn several_pictures_with_json_print_one_manifest_after_the_other() {
+fn several_pictures_with_json_print_one_manifest_a_line() {
     let place = Place::new();
     let ended = place.ok(&["run", &asset("cat.png"), &asset("coffee.jpg"), "--json"]);
-    let manifests = serde_json::Deserializer::from_str(&ended.out).into_iter::<Value>();
-    let sizes: Vec<_> = manifests.map(|manifest| manifest.unwrap()["input"]["width"].clone()).collect();
-    assert_eq!(sizes, [451, 600]);
+    let manifests = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>();
+    assert_eq!(manifests, ["cat-attention", "coffee-attention"].map(|folder| place.manifest(folder)));
 }
 
 #[test]

@@ -188,7 +188,8 @@ fn a_loss_that_is_no_number_stops_with_advice_and_keeps_what_was_saved() {
 fn settings_that_make_no_model_are_usage_errors_before_any_picture_is_read() {
     let place = Place::new();
     // `photos` does not exist, and that is not what the errors are about.
-    let bad: [(&[&str], &str); 12] = [
+    let bad: [(&[&str], &str); 13] = [
+        (&["--epochs", "4", "--warmup", "5"], "--warmup 5: the run has 4 epochs"),
         (&["--heads", "5"], "--heads 5: the width 48 must be a multiple"),
         (&["--patch", "5"], "--patch 5: the image size 32 must be a multiple"),
         (&["--patch", "0"], "--patch 0: expected a number from 1"),
@@ -253,6 +254,18 @@ fn an_output_folder_that_cannot_be_is_refused_before_the_first_epoch() {
     fs::write(place.path("file"), "mine").unwrap();
     let error = place.refused(1, &arguments("file", &["--epochs", "1"]));
     assert!(error.starts_with("file: the directory cannot be made"), "{error}");
+}
+
+#[test]
+fn an_output_folder_among_the_pictures_is_refused() {
+    let place = Place::new();
+    photos(&place, &["blue", "red"]);
+    for out in ["photos", "photos/new/vit", "./photos/../photos/red"] {
+        let error = place.refused(2, &arguments(out, &["--epochs", "1"]));
+        assert!(error.starts_with(&format!("--out {out}: lies in the data photos")), "{error}");
+    }
+    assert_eq!(place.files("photos"), set(&["blue", "red"]));
+    assert_eq!(place.files("photos/red").len(), 20);
 }
 
 #[test]

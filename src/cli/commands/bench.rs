@@ -21,6 +21,7 @@ use crate::{
     picture::{self, ModelInput, Picture, Recipe},
     record::TokenLayout,
     render::{manifest, scale::percentile},
+    views::View,
 };
 
 /// Tells a process of ours what to measure, `<backend>,<batch>`. Each measurement has a process of its own, so that
@@ -109,18 +110,22 @@ impl Model {
         Ok((model, started.elapsed() - making))
     }
 
-    /// One picture as the model sees it, and the queries whose attention is read.
-    fn input(&self, args: &BenchArgs) -> Result<(ModelInput, Queries)> {
+    /// One picture as the model sees it, and the attention that is read.
+    fn input(&self, args: &BenchArgs) -> Result<(ModelInput, Wanted)> {
         let picture = match &args.image {
             Some(path) => picture::load(path)?,
             None => Picture::made_up(self.config.image_size),
         };
         let input = self.recipe.apply(&picture, self.config.patch_size)?;
         let queries = match args.view {
-            Some(view) => Queries::Rows(view.resolve(&self.config.layout(), &input.geometry)?.queries),
+            Some(view) => {
+                Queries::Rows(view.resolve(&self.config.layout(), self.config.probe, &input.geometry)?.queries)
+            }
             None => Queries::All,
         };
-        Ok((input, queries))
+        let probe = args.view == Some(View::Probe);
+        let layers = if probe { Vec::new() } else { (0..self.config.depth).collect() };
+        Ok((input, Wanted { layers, queries, probe }))
     }
 }
 
@@ -216,10 +221,9 @@ fn measure_apart(opened: &Opened, batch: u32) -> anyhow::Result<Measurement> {
 }
 
 fn measure(args: &BenchArgs, model: &Model, opened: &Opened, batch: usize) -> anyhow::Result<Measurement> {
-    let (input, queries) = model.input(args)?;
+    let (input, wanted) = model.input(args)?;
     let pixels = input.pixels.repeat(batch);
     let (vit, load) = model.build(opened)?;
-    let wanted = Wanted { layers: (0..model.config.depth).collect(), queries };
     let run = || -> Result<f32> {
         let started = Instant::now();
         inspect::inspect(&vit, opened, &pixels, &wanted, || ())?;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     checkpoint::{self, Checkpoint, Options},
-    cli::{args::PlacesArgs, talk::say},
+    cli::{args::PlacesArgs, hub, talk::say},
     device::{self, BACKENDS, Backend, Choice, Opened},
     error::{Error, Result},
 };
@@ -14,7 +14,7 @@ use crate::{
 /// The checkpoint at `path`, or the built-in one, with its name; says what a person should know about it.
 pub fn open_model(path: Option<&Path>, options: &Options) -> Result<(String, Checkpoint)> {
     let checkpoint = match path {
-        Some(path) => Checkpoint::open_with(path, options)?,
+        Some(path) => open_checkpoint(path, options)?,
         None => checkpoint::built_in(options)?,
     };
     for note in &checkpoint.notes {
@@ -24,6 +24,12 @@ pub fn open_model(path: Option<&Path>, options: &Options) -> Result<(String, Che
         say(format!("vit-attn: tensors that the model does not use: {}", checkpoint.unused.join(", ")));
     }
     Ok((path.map_or_else(|| "built-in".to_owned(), |path| path.display().to_string()), checkpoint))
+}
+
+/// The checkpoint at `path`, downloaded first if it is a model of the hub that is not on this machine.
+pub fn open_checkpoint(path: &Path, options: &Options) -> Result<Checkpoint> {
+    hub::fetch(path)?;
+    Checkpoint::open_with(path, options)
 }
 
 /// A backend that cannot run here.

@@ -20,7 +20,7 @@ use crate::{
     map::{Artifact, MapSet},
     model::{Queries, ViT},
     picture::{self, ModelInput, Picture},
-    record::{AttentionRecord, TokenLayout},
+    record::{AttentionRecord, ProbeAttention, TokenLayout},
     reference::{self, Shape},
     render::{
         Drawing, Style,
@@ -59,6 +59,7 @@ struct Side {
     adapter: Option<Adapter>,
     seconds: Vec<Stage>,
     record: AttentionRecord,
+    probe: Option<ProbeAttention>,
     logits: Option<Vec<f32>>,
 }
 
@@ -163,7 +164,8 @@ fn backends(args: &CompareArgs, picture: &Picture) -> anyhow::Result<(Report, Ve
     let (opened, mut unavailable) = common::open_backends(&args.places)?;
     let mut sides: Vec<Side> = reference.into_iter().collect();
     for opened in &opened {
-        match attend(opened.backend.to_string(), &checkpoint, opened, (&input, &layers)) {
+        let wanted = Wanted { layers: layers.clone(), queries: Queries::All, probe: false };
+        match attend(opened.backend.to_string(), &checkpoint, opened, (&input, &wanted)) {
             Ok(side) => sides.push(side),
             Err(error) => unavailable.push(Unavailable::tell(opened.backend, &error)),
         }
@@ -201,7 +203,7 @@ fn read_reference(path: &Path, checkpoint: &Checkpoint, layers: Option<&[usize]>
         ));
     }
     let seconds = vec![Stage::new("load", started.elapsed())];
-    Ok(Side { name: path.display().to_string(), adapter: None, seconds, record, logits: None })
+    Ok(Side { name: path.display().to_string(), adapter: None, seconds, record, probe: None, logits: None })
 }
 
 /// Runs a model twice, and keeps the attention and the times of the second run.
@@ -209,7 +211,7 @@ fn attend(
     name: String,
     checkpoint: &Checkpoint,
     opened: &Opened,
-    (input, layers): (&ModelInput, &[usize]),
+    (input, wanted): (&ModelInput, &Wanted),
 ) -> Result<Side> {
     let mut started = Instant::now();
     let mut seconds = Vec::new();
@@ -219,15 +221,15 @@ fn attend(
     };
     let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape))?;
     stage("load");
-    let wanted = Wanted { layers: layers.to_vec(), queries: Queries::All };
-    let see = || inspect::inspect(&model, opened, &input.pixels, &wanted, || ());
+    let see = || inspect::inspect(&model, opened, &input.pixels, wanted, || ());
     progress::run_on(opened.backend, see)?;
     stage("first run");
     let mut seen = see()?;
     stage("warm run");
     let record = seen.attention.pop().ok_or_else(|| Error::Numbers("the model saw no picture".to_owned()))?;
     let logits = seen.logits.and_then(|mut logits| logits.pop());
-    Ok(Side { name, adapter: opened.adapter.clone(), seconds, record, logits })
+    let probe = seen.probe.and_then(|mut probe| probe.pop());
+    Ok(Side { name, adapter: opened.adapter.clone(), seconds, record, probe, logits })
 }
 
 /// Two models on one backend.
@@ -277,9 +279,11 @@ impl Viewed {
         let input = checkpoint.recipe.apply(picture, config.patch_size)?;
         let layers = args.layers.clone().unwrap_or_else(Picks::all).resolve("--layers", config.depth)?;
         let tokens = config.layout();
-        let view = args.view.unwrap_or_else(|| View::default_for(&tokens)).resolve(&tokens, &input.geometry)?;
-        let side = attend(name, &checkpoint, opened, (&input, &layers))?;
-        let maps = view.maps(&side.record, &(0..config.heads).collect::<Vec<_>>())?;
+        let view = args.view.unwrap_or_else(|| View::default_for(&tokens, false));
+        let view = view.resolve(&tokens, config.probe, &input.geometry)?;
+        let wanted = Wanted { layers, queries: Queries::All, probe: view.asks_probe() };
+        let side = attend(name, &checkpoint, opened, (&input, &wanted))?;
+        let maps = view.maps(&side.record, side.probe.as_ref(), &(0..config.heads).collect::<Vec<_>>())?;
         Ok(Self { side, maps, input })
     }
 }
@@ -292,8 +296,9 @@ fn fit(first: &Viewed, second: &Viewed, place: bool) -> Result<(), String> {
         let grids = [a, b].map(|tokens| format!("{} x {}", tokens.grid.0, tokens.grid.1)).join(" and ");
         return Err(format!("their patches differ ({grids}), so that no weight of one belongs to one of the other"));
     }
-    if first.maps.layers != second.maps.layers {
-        let counts = [first, second].map(|model| model.maps.layers.len().to_string()).join(" and ");
+    let layers = |model: &Viewed| model.side.record.layers.iter().map(|layer| layer.layer).collect::<Vec<_>>();
+    if layers(first) != layers(second) {
+        let counts = [first, second].map(|model| layers(model).len().to_string()).join(" and ");
         return Err(format!("they have different layers ({counts}); name those that both have with --layers"));
     }
     if first.maps.heads != second.maps.heads {
@@ -346,7 +351,7 @@ fn publish(args: &CompareArgs, report: &mut Report, mut artifacts: Vec<Artifact>
     if let Some(out) = &args.out {
         artifacts.push(Artifact { name: output::MANIFEST.to_owned(), bytes: json.clone() });
         output::prepare(out)?;
-        output::unmark(out)?;
+        output::clear(out)?;
         for artifact in &artifacts {
             output::write(out, artifact)?;
         }

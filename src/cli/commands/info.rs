@@ -7,10 +7,11 @@ use std::{
 
 use serde::Serialize;
 
+use super::common;
 use crate::{
     checkpoint::{self, Checkpoint, Positions},
     cli::args::InfoArgs,
-    model::ViTConfig,
+    model::{Activation, ViTConfig},
     picture::{Recipe, Resize},
     record::TokenLayout,
 };
@@ -18,7 +19,7 @@ use crate::{
 /// Prints what is known of a checkpoint.
 pub fn run(args: &InfoArgs) -> anyhow::Result<()> {
     let checkpoint = match &args.model {
-        Some(path) => Checkpoint::open_with(path, &args.checkpoint.options())?,
+        Some(path) => common::open_checkpoint(path, &args.checkpoint.options())?,
         None => checkpoint::built_in(&args.checkpoint.options())?,
     };
     let about = About::new(&checkpoint);
@@ -81,7 +82,7 @@ impl<'a> About<'a> {
         writeln!(out, "parameters    {}", self.parameters)?;
         writeln!(out, "layers        {} of {} heads, width {}", config.depth, config.heads, config.width)?;
         let gated = if config.gated_mlp { ", gated" } else { "" };
-        writeln!(out, "MLP           width {}, {:?}{gated}", config.mlp_width, config.activation)?;
+        writeln!(out, "MLP           width {}, {}{gated}", config.mlp_width, activation(config.activation))?;
         let kind = if config.rms_norm { "RMS, " } else { "" };
         writeln!(out, "norms         {kind}epsilon {:e}", config.norm_eps)?;
         writeln!(out, "classes       {}", config.classes)?;
@@ -113,7 +114,7 @@ impl<'a> About<'a> {
         let crop =
             self.recipe.crop.map_or(String::new(), |crop| format!(", {}x{} from the middle", crop.cols, crop.rows));
         let Recipe { filter, mean, std, .. } = self.recipe;
-        writeln!(out, "preprocessing {resize} ({filter:?}){crop}; mean {mean:?}, deviation {std:?}")?;
+        writeln!(out, "preprocessing {resize} ({}){crop}; mean {mean:?}, deviation {std:?}", words(filter))?;
         let prefix = self.tokens.prefix.len();
         for (index, name) in self.tokens.prefix.iter().enumerate() {
             writeln!(out, "token {index:<8}{name}")?;
@@ -126,7 +127,7 @@ impl<'a> About<'a> {
                 writeln!(out, "positions     {} x {}, as stored", grid.0, grid.1)
             }
             Some(Positions { grid, resampling, .. }) => {
-                writeln!(out, "positions     resampled from {} x {} ({resampling:?})", grid.0, grid.1)
+                writeln!(out, "positions     resampled from {} x {} ({})", grid.0, grid.1, words(resampling))
             }
         }
     }
@@ -135,6 +136,22 @@ impl<'a> About<'a> {
         let tokens = self.tokens.tokens();
         format!("of all layers and heads, {tokens} x {tokens} each,")
     }
+}
+
+/// An activation as papers write it.
+fn activation(activation: Activation) -> &'static str {
+    match activation {
+        Activation::GeluErf => "GELU (erf)",
+        Activation::GeluTanh => "GELU (tanh)",
+        Activation::QuickGelu => "quick GELU",
+        Activation::Silu => "SiLU",
+    }
+}
+
+/// The name that a value has in JSON, as words.
+fn words(value: impl Serialize) -> String {
+    let name = serde_json::to_value(value).unwrap_or_default();
+    name.as_str().unwrap_or_default().replace('_', " ")
 }
 
 fn bytes(count: u64) -> String {

@@ -31,6 +31,7 @@ use crate::{
         sheet::{self, Caption},
         tensors,
     },
+    select::Picks,
     views::{Resolved, View},
 };
 
@@ -89,6 +90,19 @@ fn jobs(args: &RunArgs) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
+/// The layers to keep: those picked. For maps of the probe none are needed, but whole matrices are always of layers.
+fn layers(args: &RunArgs, view: View, depth: usize) -> Result<Vec<usize>> {
+    let whole = args.format.contains(&Format::Safetensors);
+    match &args.layers {
+        None if view == View::Probe && !whole => Ok(Vec::new()),
+        Some(picks) if view == View::Probe && !whole => {
+            let valid = "the probe comes after all layers, so leave this out, or show layers by --view cls or mean";
+            Err(Error::selection("--layers", picks.to_string(), valid))
+        }
+        picks => picks.as_ref().unwrap_or(&Picks::last()).resolve("--layers", depth),
+    }
+}
+
 /// What all pictures of a run share.
 struct Session {
     name: String,
@@ -96,6 +110,7 @@ struct Session {
     weights_sha256: String,
     model: ViT,
     opened: Opened,
+    view: View,
     layers: Vec<usize>,
     heads: Vec<usize>,
     loading: Duration,
@@ -105,8 +120,12 @@ impl Session {
     fn open(args: &RunArgs) -> anyhow::Result<Self> {
         let started = Instant::now();
         let (name, checkpoint) = common::open_model(args.model.as_deref(), &args.checkpoint.options())?;
-        let layers = args.layers.resolve("--layers", checkpoint.config.depth)?;
-        let heads = args.heads.resolve("--heads", checkpoint.config.heads)?;
+        let config = &checkpoint.config;
+        // Who names layers means those, though the probe comes after them.
+        let default = || View::default_for(&config.layout(), config.probe && args.layers.is_none());
+        let view = args.view.unwrap_or_else(default);
+        let layers = layers(args, view, config.depth)?;
+        let heads = args.heads.resolve("--heads", config.heads)?;
         let opened = device::open(args.device.backend, args.device.device)?;
         if let Some(note) = &opened.note {
             say(format_args!("vit-attn: {note}"));
@@ -118,6 +137,7 @@ impl Session {
             checkpoint,
             model,
             opened,
+            view,
             layers,
             heads,
             loading: started.elapsed(),
@@ -132,17 +152,17 @@ impl Session {
         clock.stage("read picture");
 
         let tokens = self.model.layout();
-        let view = args.view.unwrap_or_else(|| View::default_for(&tokens)).resolve(&tokens, &input.geometry)?;
+        let view = self.view.resolve(&tokens, self.checkpoint.config.probe, &input.geometry)?;
         let whole = args.format.contains(&Format::Safetensors);
         let queries = if whole { Queries::All } else { Queries::Rows(view.queries.clone()) };
-        let wanted = Wanted { layers: self.layers.clone(), queries };
+        let wanted = Wanted { layers: self.layers.clone(), queries, probe: view.asks_probe() };
         let seen = progress::run_on(self.opened.backend, || {
             inspect::inspect(&self.model, &self.opened, &input.pixels, &wanted, || progress.step())
         })?;
         clock.stage("forward pass");
 
         let record = seen.attention.first().ok_or_else(|| anyhow!("the model saw no picture"))?;
-        let maps = view.maps(record, &self.heads)?;
+        let maps = view.maps(record, seen.probe.as_ref().and_then(|probe| probe.first()), &self.heads)?;
         let drawing = Drawing::new(&maps, args.look.style())?;
         let shown = Shown { picture: &picture, input: &input, view: &view, seen: &seen, drawing: &drawing };
         let paths = self.write(args, &job.out, &shown, progress)?;
@@ -162,7 +182,7 @@ impl Session {
     /// Draws and writes one file after the other, because a large picture's overlays together take much memory.
     fn write(&self, args: &RunArgs, out: &Path, shown: &Shown, progress: &mut Progress) -> Result<Vec<PathBuf>> {
         output::prepare(out)?;
-        output::unmark(out)?;
+        output::clear(out)?;
         let caption = Caption { seen: &shown.input.seen, picture: &file_name(&shown.picture.path), model: &self.name };
         let kinds = usize::from(args.format.contains(&Format::Png)) + usize::from(args.overlay);
         progress.extend((kinds * shown.drawing.maps().maps.len()) as u64);
@@ -268,7 +288,12 @@ fn publish(args: &RunArgs, job: &Job, mut paths: Vec<PathBuf>, manifest: &Manife
     let file = manifest::file(manifest)?;
     paths.push(output::write(&job.out, &file)?);
     let list = || paths.iter().flat_map(|path| [path.as_os_str().as_encoded_bytes(), b"\n"]);
-    hand_out(&if args.json { file.bytes } else { list().flatten().copied().collect() })?;
+    hand_out(&match args.images.len() {
+        _ if !args.json => list().flatten().copied().collect(),
+        1 => file.bytes,
+        // JSON Lines, which programs can read while the next picture is still computed.
+        _ => [serde_json::to_vec(manifest)?, vec![b'\n']].concat(),
+    })?;
     say(summary(manifest).join("\n"));
     Ok(())
 }
@@ -285,7 +310,7 @@ fn summary(manifest: &Manifest) -> Vec<String> {
         let (stats, (row, col)) = (map.stats, map.stats.top);
         lines.push(format!(
             "  {:>5}  {:>4}  {:>9.1} %  {:>13.1} %  {:<10}  {:>7.2}",
-            map.layer,
+            map.layer.map_or_else(|| "probe".to_owned(), |layer| layer.to_string()),
             map.head,
             100.0 * stats.patch_share,
             100.0 * stats.top_share,

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{self, Path},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -40,6 +40,10 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Trains, or goes on training.
 pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
+    if is_within(&args.out, &args.data) {
+        let reason = format!("lies in the data {}, where it would be taken for pictures", args.data.display());
+        bail!(Error::selection("--out", args.out.display().to_string(), reason));
+    }
     let saved = args.out.join(resume::FILE);
     if !args.resume && !args.force && saved.exists() {
         bail!(Error::output(&args.out, "holds an earlier run: go on with --resume, or start over with --force"));
@@ -73,6 +77,13 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<()> {
     // A second Ctrl-C finds the flag set already and changes nothing: the step is short.
     ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::SeqCst)).context("cannot listen for Ctrl-C")?;
     train(trainer, &split, &args.out)
+}
+
+/// Whether `path`, which need not exist yet, is `directory` or lies in it.
+fn is_within(path: &Path, directory: &Path) -> bool {
+    let whole = path::absolute(path).unwrap_or_default();
+    let real = whole.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+    real.zip(directory.canonicalize().ok()).is_some_and(|(path, directory)| path.starts_with(directory))
 }
 
 /// The run that was saved.
@@ -249,9 +260,12 @@ fn check_memory(config: &ViTConfig, batch: usize) -> Result<()> {
     Err(Error::selection("--batch-size", batch.to_string(), valid))
 }
 
+/// Epochs of rising learning rate where nobody says it.
+const WARMUP: u32 = 3;
+
 fn plan(args: &TrainArgs) -> Result<Plan> {
     let TrainArgs { plan: args, validation_share, .. } = args;
-    let refuse = |flag, given: &dyn ToString, valid| Err(Error::selection(flag, given.to_string(), valid));
+    let refuse = |flag, given: &dyn ToString, valid: &str| Err(Error::selection(flag, given.to_string(), valid));
     if !(args.learning_rate > 0.0 && args.learning_rate.is_finite()) {
         return refuse("--learning-rate", &args.learning_rate, "expected a number above 0");
     }
@@ -261,11 +275,16 @@ fn plan(args: &TrainArgs) -> Result<Plan> {
     if !(args.weight_decay >= 0.0 && args.weight_decay.is_finite()) {
         return refuse("--weight-decay", &args.weight_decay, "expected 0 or more");
     }
+    let warmup = args.warmup.unwrap_or(WARMUP.min(args.epochs / 2));
+    if warmup > args.epochs {
+        let valid = format!("the run has {} epochs, and the rise must end within them", args.epochs);
+        return refuse("--warmup", &warmup, &valid);
+    }
     Ok(Plan {
         epochs: args.epochs as usize,
         batch_size: args.batch_size as usize,
         learning_rate: args.learning_rate,
-        warmup: args.warmup as usize,
+        warmup: warmup as usize,
         weight_decay: args.weight_decay,
         label_smoothing: args.label_smoothing,
         augment: Augment { crop_padding: args.crop_padding, flip: !args.no_flip },
