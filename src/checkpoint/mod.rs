@@ -27,6 +27,7 @@ mod processor;
 mod settings;
 mod tensors;
 mod timm;
+mod torchscript;
 mod torchvision;
 mod wrappers;
 
