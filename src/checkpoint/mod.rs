@@ -28,6 +28,7 @@ mod processor;
 mod settings;
 mod tensors;
 mod timm;
+mod torchscript;
 mod torchvision;
 mod wrappers;
 

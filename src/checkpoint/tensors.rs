@@ -1,7 +1,7 @@
 //! The tensors of a weights file: names, shapes and types at once, values when asked for.
 //!
 //! Safetensors are read here (the crate checks the header's arithmetic), PyTorch's pickles through `pytorch-reader`,
-//! which never executes anything, NumPy's archives in `npy.rs`. No allocation is larger than what the file can hold.
+//! which never executes anything, TorchScript's in `torchscript.rs` and NumPy's archives in `npy.rs`. No allocation is larger than what the file can hold.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -19,7 +19,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use sha2::{Digest, Sha256};
 
-use super::{Settings, npy, wrappers::unchunked};
+use super::{Settings, npy, torchscript, wrappers::unchunked};
 use crate::{
     error::{Error, Result},
     model::parameters::transpose,
@@ -164,6 +164,7 @@ impl Tensors {
         file.by_ref().take(512).read_to_end(&mut head).map_err(unreadable)?;
         let tensors = match container(path, &head, found.len()).map_err(|reason| Error::checkpoint(path, reason))? {
             Container::Safetensors => read_safetensors(path, &mut file, found.len())?,
+            Container::Pickle if torchscript::is(&mut file) => torchscript::read(path, &mut file, found.len())?,
             Container::Pickle => read_pickle(path, found.len())?,
             Container::Npz => npy::read(path, &mut file, found.len())?,
         };
