@@ -1,11 +1,11 @@
-//! The flex backend's side of [`kernels`](super::kernels): plain loops over rows, one pass each, compiled for every
+//! The CPU's side of [`kernels`](super::kernels): plain loops over rows, one pass each, compiled for every
 //! vector width by pulp and chosen at run time.
 //!
 //! Sums run in [`LANES`] partial sums, since the compiler may not reorder floating-point additions by itself. Inner loops
 //! are `for` loops: what `for_each` and `sum` call may stay outside the function that is compiled for the vectors.
 
 use burn::{
-    backend::{Flex, ops::FloatTensorOps as _, tensor::FloatTensor},
+    backend::{Flex, tensor::FloatTensor},
     tensor::TensorData,
 };
 use burn_flex::FlexTensor;
@@ -200,15 +200,11 @@ pub fn add(x: FloatTensor<Flex>, y: FloatTensor<Flex>) -> FlexTensor {
     )
 }
 
-/// `x weight + bias` as one product over the rows of all pictures.
-pub fn linear(x: FloatTensor<Flex>, weight: FloatTensor<Flex>, bias: FloatTensor<Flex>) -> FlexTensor {
-    let mut shape = x.layout().shape().clone();
-    let (last, bias) = (shape.num_dims() - 1, Input::new(bias));
-    let rows = shape.num_elements() / shape[last].max(1);
-    let product = Flex::float_matmul(Flex::float_reshape(x, [rows, shape[last]].into()), weight);
-    shape[last] = bias.width();
-    let sum = rewrite(
-        product,
+/// Adds `bias` to each row.
+pub fn add_bias(x: FloatTensor<Flex>, bias: FloatTensor<Flex>) -> FlexTensor {
+    let bias = Input::new(bias);
+    rewrite(
+        x,
         #[inline(always)]
         |rows, _| {
             for row in rows.chunks_mut(bias.width()) {
@@ -217,8 +213,7 @@ pub fn linear(x: FloatTensor<Flex>, weight: FloatTensor<Flex>, bias: FloatTensor
                 }
             }
         },
-    );
-    Flex::float_reshape(sum, shape)
+    )
 }
 
 /// Heads side by side: `[batch, heads, tokens, width]` to `[batch, tokens, heads * width]`.

@@ -1,6 +1,6 @@
 //! Operations that burn composes from many passes over memory, or from slow steps, or runs on one thread, done in one
-//! parallel pass on the flex backend: softmax over the keys, layer norm, both kinds of GELU (each with a gradient of its
-//! own, but for the GELU by the error function), linear layers and sums.
+//! parallel pass on the CPU: softmax over the keys, layer norm, both kinds of GELU, linear layers and sums. But for the
+//! GELU by the error function, flex has gradients of its own for the first three.
 //!
 //! Other backends run burn's own operations forward and short compositions backward.
 
@@ -14,9 +14,13 @@ use burn::backend::{
         ops::{Backward, Ops, OpsKind},
     },
     backend_extension,
+    ops::FloatTensorOps as _,
     tensor::FloatTensor,
 };
-use burn::{nn::Linear, tensor::Tensor};
+use burn::{
+    nn::Linear,
+    tensor::{Tensor, read_sync},
+};
 
 use super::fused;
 
@@ -177,10 +181,51 @@ fn composed_norm_backward<B: Backend>(
     [B::float_div(inner, deviation), grad_gamma, grad_beta]
 }
 
+/// `x weight + bias` as one product over the rows of all pictures.
+fn affine_rows<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    add_bias: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+) -> FloatTensor<B> {
+    let (mut shape, dim) = (x.shape(), last::<B>(&x));
+    let rows = shape.num_elements() / shape[dim].max(1);
+    let x = B::float_reshape(x, [rows, shape[dim]].into());
+    shape[dim] = weight.shape()[1];
+    B::float_reshape(add_bias(B::float_matmul(x, weight)), shape)
+}
+
 impl Kernels for Cube {}
 impl KernelGradients for Cube {}
-impl Kernels for NdArray {}
 impl KernelGradients for NdArray {}
+
+/// An ndarray tensor as one of flex; its numbers move, unless somebody else holds them too.
+#[allow(clippy::expect_used, reason = "the numbers are in memory: there is nothing that could fail")]
+fn to_flex(x: FloatTensor<NdArray>) -> FloatTensor<Flex> {
+    Flex::float_from_data(read_sync(NdArray::float_into_data(x)).expect("numbers in memory"), &Default::default())
+}
+
+/// The way back.
+fn from_flex(x: FloatTensor<Flex>) -> FloatTensor<NdArray> {
+    NdArray::float_from_data(x.into_data(), &Default::default())
+}
+
+impl Kernels for NdArray {
+    fn row_softmax(x: FloatTensor<Self>, scale: f64) -> FloatTensor<Self> {
+        from_flex(fused::softmax(to_flex(x), scale))
+    }
+
+    fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
+        affine_rows::<Self>(x, weight, |product| from_flex(fused::add_bias(to_flex(product), to_flex(bias))))
+    }
+
+    fn tanh_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        from_flex(fused::gelu_tanh(to_flex(x)))
+    }
+
+    fn erf_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        from_flex(fused::gelu(to_flex(x)))
+    }
+}
 
 impl Kernels for Flex {
     fn row_softmax(x: FloatTensor<Self>, scale: f64) -> FloatTensor<Self> {
@@ -188,7 +233,7 @@ impl Kernels for Flex {
     }
 
     fn affine(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self> {
-        fused::linear(x, weight, bias)
+        affine_rows::<Self>(x, weight, |product| fused::add_bias(product, bias))
     }
 
     fn side_by_side(heads: FloatTensor<Self>) -> FloatTensor<Self> {
