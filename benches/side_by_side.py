@@ -98,7 +98,8 @@ def compare(model, batch, args, failed):
                 continue
             print(f"{model}, batch {batch}, round {turn + 1}: {name} ...", file=sys.stderr)
             try:
-                turns.setdefault(name, []).append(ours(name, model, batch, args) if name in BACKENDS else theirs(name, model, batch, args))
+                measured = ours(name, model, batch, args) if name in BACKENDS else theirs(name, model, batch, args)
+                turns.setdefault(name, []).append(measured)
             except (subprocess.CalledProcessError, json.JSONDecodeError) as error:
                 failed[name] = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
     return {
@@ -166,7 +167,7 @@ def timm_run(model, pixels, args):
 
     pixels = torch_pixels(pixels, args)
     timm.layers.set_fused_attn(False)
-    network = timm.create_model(TIMM[model], img_size=args.size).eval()
+    network = timm.create_model(TIMM[model], img_size=args.size, num_classes=1000).eval()
     kept = []
     for block in network.blocks:
         block.attn.attn_drop.register_forward_hook(lambda module, inputs, weights: kept.append(wanted(weights, args)))
@@ -212,7 +213,7 @@ def onnx_run(model, pixels, args):
         path = Path(directory) / "model.onnx"
         export = f"""
 import sys, timm, torch
-network = timm.create_model({TIMM[model]!r}, img_size={args.size}).eval()
+network = timm.create_model({TIMM[model]!r}, img_size={args.size}, num_classes=1000).eval()
 pixels = torch.zeros({list(pixels.shape)})
 torch.onnx.export(network, (pixels,), sys.argv[1], input_names=["pixels"], dynamo=True)
 """

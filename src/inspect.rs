@@ -19,6 +19,8 @@ pub struct Wanted {
     pub queries: Queries,
     /// Whether the attention of the model's probe is kept.
     pub probe: bool,
+    /// Whether the final tokens are kept; without them, the last layer makes no more of them than are pooled.
+    pub tokens: bool,
 }
 
 /// What a model made of a batch of pictures.
@@ -30,7 +32,7 @@ pub struct Seen {
     pub logits: Option<Vec<Vec<f32>>>,
     /// Attention of the model's probe, one a picture; `None` without a probe, or if it was not wanted.
     pub probe: Option<Vec<ProbeAttention>>,
-    /// Final tokens `[tokens, width]`, one a picture; `None` when the last layers were not needed.
+    /// Final tokens `[tokens, width]`, one a picture; `None` unless wanted, with all layers run.
     pub tokens: Option<Vec<Vec<f32>>>,
 }
 
@@ -64,6 +66,7 @@ pub fn inspect(
         max_scores: opened.max_elements,
         block_scores: opened.block_elements.min(opened.max_elements),
         probe: wanted.probe,
+        tokens: wanted.tokens,
     };
     let tokens = model.layout();
     let kept = match &wanted.queries {
@@ -93,7 +96,7 @@ pub fn inspect(
     let whole = forward.layers == config.depth;
     let logits = output.logits.map(|logits| split(read(logits)?, batch)).transpose()?;
     let probe = output.probe.map(|probe| probes(probe, batch)).transpose()?;
-    let tokens = if whole { Some(split(read(output.tokens)?, batch)?) } else { None };
+    let tokens = if whole && wanted.tokens { Some(split(read(output.tokens)?, batch)?) } else { None };
     Ok(Seen { attention, logits, probe, tokens })
 }
 

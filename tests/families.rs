@@ -98,7 +98,8 @@ fn see(folder: &str, size: &str, opened: &Opened) -> (Checkpoint, Seen) {
     let checkpoint =
         Checkpoint::open_with(&checkpoint_path(folder), &options).unwrap_or_else(|e| panic!("{folder}: {e}"));
     let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
-    let wanted = Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All, probe: true };
+    let wanted =
+        Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All, probe: true, tokens: true };
     let seen = inspect(&model, opened, &pixels, &wanted, || ()).unwrap();
     (checkpoint, seen)
 }
@@ -199,7 +200,7 @@ fn the_probe_is_run_and_read_back_only_if_it_is_wanted() {
     let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
     let pixels = expected(folder).get("native.pixels").1;
     let seen = |layers: &[usize], probe| {
-        let wanted = Wanted { layers: layers.to_vec(), queries: Queries::Rows(vec![0]), probe };
+        let wanted = Wanted { layers: layers.to_vec(), queries: Queries::Rows(vec![0]), probe, tokens: true };
         inspect(&model, opened, &pixels, &wanted, || ()).unwrap()
     };
     let without = seen(&[0], false);
@@ -207,6 +208,35 @@ fn the_probe_is_run_and_read_back_only_if_it_is_wanted() {
     assert!(seen(&[checkpoint.config.depth - 1], false).probe.is_none());
     let with = seen(&[], true);
     assert!(with.probe.is_some() && with.attention[0].layers.is_empty());
+}
+
+#[test]
+fn attention_and_class_scores_are_the_same_without_the_final_tokens() {
+    let opened = &cpus()[0];
+    for folder in folders() {
+        let (shape, pixels) = expected(&folder).get("native.pixels");
+        let options = Options { size: Some((shape[2], shape[3])), ..options(&folder) };
+        let checkpoint = Checkpoint::open_with(&checkpoint_path(&folder), &options).unwrap();
+        let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
+        let layers: Vec<usize> = (0..checkpoint.config.depth).collect();
+        for queries in [Queries::All, Queries::Rows(vec![0])] {
+            let see = |tokens| {
+                let wanted = Wanted { layers: layers.clone(), queries: queries.clone(), probe: false, tokens };
+                inspect(&model, opened, &pixels, &wanted, || ()).unwrap()
+            };
+            let (with, without) = (see(true), see(false));
+            assert!(with.tokens.is_some() && without.tokens.is_none(), "{folder}");
+            for (with, without) in with.attention.iter().zip(&without.attention) {
+                for (with, without) in with.layers.iter().zip(&without.layers) {
+                    assert!(difference(&with.weights, &without.weights) <= 1e-6, "{folder}: layer {}", with.layer);
+                }
+            }
+            assert_eq!(with.logits.is_some(), without.logits.is_some(), "{folder}");
+            let [with, without] = [with, without].map(|seen| seen.logits.unwrap_or_default().concat());
+            let off = difference(&with, &without);
+            assert!(off <= 1e-5, "{folder}: class scores are off by {off:e}");
+        }
+    }
 }
 
 #[test]

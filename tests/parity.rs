@@ -30,7 +30,8 @@ const CASES: [(&str, &str); 7] = [
 fn see(path: &str, opened: &Opened, pixels: &[f32]) -> Seen {
     let checkpoint = Checkpoint::open(&fixture(path)).unwrap();
     let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
-    let wanted = Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All, probe: false };
+    let wanted =
+        Wanted { layers: (0..checkpoint.config.depth).collect(), queries: Queries::All, probe: false, tokens: true };
     inspect(&model, opened, pixels, &wanted, || ()).unwrap()
 }
 
@@ -101,7 +102,7 @@ fn some_rows_and_blocks_of_queries_are_the_same_as_the_whole_matrix() {
         }
         let checkpoint = Checkpoint::open(&fixture("book-batch")).unwrap();
         let model = ViT::new(&checkpoint.config, &opened.device, |name, shape| checkpoint.fetch(name, shape)).unwrap();
-        let wanted = Wanted { layers: vec![1], queries: Queries::Rows(vec![0, 5, 16]), probe: false };
+        let wanted = Wanted { layers: vec![1], queries: Queries::Rows(vec![0, 5, 16]), probe: false, tokens: true };
         // With rows alone, the output of both layers is computed from blocks of 2 queries.
         let blocks = Opened { block_elements: 2 * 3 * 3 * 17, ..opened.clone() };
         let rows = inspect(&model, &blocks, &pixels, &wanted, || ()).unwrap();
@@ -144,7 +145,7 @@ fn attend(opened: &Opened, input: &[f32], width: usize, seed: u32, scale: f32) -
     let attention = Attention::new("attention", width, 4, true, &mut parameters).unwrap();
     let tokens = input.len() / width;
     let x = Tensor::<3>::from_data(TensorData::new(input.to_vec(), [1, tokens, width]), &opened.device);
-    let (output, weights) = attention.forward(x, &Queries::All, opened.max_elements);
+    let (output, weights) = attention.forward(x, &Queries::All, usize::MAX, opened.max_elements);
     let [piece] = weights.0.try_into().unwrap();
     (output.into_data().try_into_vec().unwrap(), piece.into_data().try_into_vec().unwrap())
 }

@@ -82,9 +82,11 @@ impl Attention {
     ///
     /// # Shapes
     /// - `x`: `[batch, tokens, width]`
-    /// - output: `[batch, tokens, width]`, and weights `[batch, heads, queries, tokens]`
-    pub fn forward(&self, x: Tensor<3>, queries: &Queries, max_scores: usize) -> (Tensor<3>, Weights) {
+    /// - output: `[batch, outputs, width]` of the first `outputs` tokens, or all if there are fewer, and weights
+    ///   `[batch, heads, queries, tokens]`
+    pub fn forward(&self, x: Tensor<3>, queries: &Queries, outputs: usize, max_scores: usize) -> (Tensor<3>, Weights) {
         let [batch, tokens, _] = x.dims();
+        let outputs = outputs.min(tokens);
 
         // 1. Project.
         let [q, k, v] = self.project(x);
@@ -100,9 +102,10 @@ impl Attention {
         }
 
         let block = (max_scores / (batch * self.heads * tokens)).clamp(1, tokens);
-        let mut outputs = Vec::new();
-        for first in (0..tokens).step_by(block) {
-            let q = q.clone().narrow(2, first, block.min(tokens - first));
+        let asking = if *queries == Queries::All { tokens } else { outputs };
+        let mut blocks = Vec::new();
+        for first in (0..asking).step_by(block) {
+            let q = q.clone().narrow(2, first, block.min(asking - first));
             // 2. Score every query against every key.
             let scores = q.matmul(keys.clone());
             // 3. Scale by the square root of the head's dimension; softmax over the keys: each query's weights sum to one.
@@ -111,9 +114,12 @@ impl Attention {
                 kept.push(weights.clone());
             }
             // 4. Weigh the values.
-            outputs.push(weights.matmul(v.clone()));
+            if first < outputs {
+                let count = weights.dims()[2].min(outputs - first);
+                blocks.push(weights.narrow(2, 0, count).matmul(v.clone()));
+            }
         }
-        let output = if outputs.len() == 1 { outputs.remove(0) } else { Tensor::cat(outputs, 2) };
+        let output = if blocks.len() == 1 { blocks.remove(0) } else { Tensor::cat(blocks, 2) };
         (self.concatenate(output), Weights(kept))
     }
 

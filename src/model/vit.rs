@@ -43,11 +43,14 @@ pub struct Forward<'a> {
     pub block_scores: usize,
     /// Whether the probe hands out its attention.
     pub probe: bool,
+    /// Whether all tokens are wanted, and not only what is pooled.
+    pub tokens: bool,
 }
 
 /// What a forward pass leaves.
 pub struct Output {
-    /// Tokens after the last layer that ran (and after the final norm, if all ran), `[batch, tokens, width]`.
+    /// Tokens after the last layer that ran (and after the final norm, if all ran), `[batch, tokens, width]`; the first
+    /// of them if not all were wanted.
     pub tokens: Tensor<3>,
     /// Class scores `[batch, classes]`, if the model has classes and all layers ran.
     pub logits: Option<Tensor<2>>,
@@ -125,7 +128,8 @@ impl ViT {
         for (layer, block) in self.blocks.iter().enumerate().take(forward.layers) {
             let queries = (forward.queries)(layer);
             let most = if queries == Queries::All { forward.max_scores } else { forward.block_scores };
-            let (output, weights) = block.forward(x, &queries, most);
+            let outputs = if layer + 1 == forward.layers { self.last_outputs(forward) } else { usize::MAX };
+            let (output, weights) = block.forward(x, &queries, outputs, most);
             observe(layer, weights)?;
             x = output;
         }
@@ -138,6 +142,16 @@ impl ViT {
         let (pooled, probe) = probe.map(|probe| probe.forward(self.probed(&x))).unzip();
         let logits = self.classify(&x, pooled);
         Ok(Output { tokens: x, logits, probe: probe.filter(|_| forward.probe) })
+    }
+
+    /// How many tokens the last layer that runs has to put out. What is pooled stands first; one patch more, so that there
+    /// are some of either kind for the norms.
+    fn last_outputs(&self, forward: &Forward) -> usize {
+        let pooled = match self.config.pool {
+            Pool::Cls | Pool::ClsAndDist => true,
+            Pool::Mean | Pool::ClsAndMean | Pool::Probe => self.classifier.is_none(),
+        };
+        if forward.tokens || forward.probe || !pooled { usize::MAX } else { self.config.prefix_tokens() + 1 }
     }
 
     /// The final norm, where the model has one, or has two.

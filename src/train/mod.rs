@@ -257,7 +257,8 @@ fn logits(model: &ViT, batch: &Batch, device: &Device) -> Result<Tensor<2>> {
     let pixels = Tensor::from_data(TensorData::new(batch.pixels.clone(), shape), device);
     let queries = |_| Queries::None;
     let (layers, most) = (config.depth, MAX_SCORES);
-    let forward = Forward { queries: &queries, layers, max_scores: most, block_scores: most, probe: false };
+    let forward =
+        Forward { queries: &queries, layers, max_scores: most, block_scores: most, probe: false, tokens: false };
     let output = model.forward(pixels, &forward, |_, _| Ok(()))?;
     output.logits.ok_or_else(|| Error::Numbers("a model without classes cannot be trained".to_owned()))
 }

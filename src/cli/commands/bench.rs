@@ -125,7 +125,7 @@ impl Model {
         };
         let probe = args.view == Some(View::Probe);
         let layers = if probe { Vec::new() } else { (0..self.config.depth).collect() };
-        Ok((input, Wanted { layers, queries, probe }))
+        Ok((input, Wanted { layers, queries, probe, tokens: false }))
     }
 }
 

@@ -164,7 +164,7 @@ fn backends(args: &CompareArgs, picture: &Picture) -> anyhow::Result<(Report, Ve
     let (opened, mut unavailable) = common::open_backends(&args.places)?;
     let mut sides: Vec<Side> = reference.into_iter().collect();
     for opened in &opened {
-        let wanted = Wanted { layers: layers.clone(), queries: Queries::All, probe: false };
+        let wanted = Wanted { layers: layers.clone(), queries: Queries::All, probe: false, tokens: false };
         match attend(opened.backend.to_string(), &checkpoint, opened, (&input, &wanted)) {
             Ok(side) => sides.push(side),
             Err(error) => unavailable.push(Unavailable::tell(opened.backend, &error)),
@@ -281,7 +281,7 @@ impl Viewed {
         let tokens = config.layout();
         let view = args.view.unwrap_or_else(|| View::default_for(&tokens, false));
         let view = view.resolve(&tokens, config.probe, &input.geometry)?;
-        let wanted = Wanted { layers, queries: Queries::All, probe: view.asks_probe() };
+        let wanted = Wanted { layers, queries: Queries::All, probe: view.asks_probe(), tokens: false };
         let side = attend(name, &checkpoint, opened, (&input, &wanted))?;
         let maps = view.maps(&side.record, side.probe.as_ref(), &(0..config.heads).collect::<Vec<_>>())?;
         Ok(Self { side, maps, input })

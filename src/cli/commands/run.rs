@@ -155,7 +155,7 @@ impl Session {
         let view = self.view.resolve(&tokens, self.checkpoint.config.probe, &input.geometry)?;
         let whole = args.format.contains(&Format::Safetensors);
         let queries = if whole { Queries::All } else { Queries::Rows(view.queries.clone()) };
-        let wanted = Wanted { layers: self.layers.clone(), queries, probe: view.asks_probe() };
+        let wanted = Wanted { layers: self.layers.clone(), queries, probe: view.asks_probe(), tokens: false };
         let seen = progress::run_on(self.opened.backend, || {
             inspect::inspect(&self.model, &self.opened, &input.pixels, &wanted, || progress.step())
         })?;
