@@ -91,7 +91,10 @@ impl Attention {
         // 1. Project.
         let [q, k, v] = self.project(x);
         let [q, k] = self.prepare([q, k]);
+        let block = (max_scores / (batch * self.heads * tokens)).clamp(1, tokens);
+        // What each block of queries reads again lies in one piece.
         let keys = k.transpose();
+        let [keys, v] = if block < tokens { [keys, v].map(in_one_piece) } else { [keys, v] };
         let scale = 1.0 / (q.dims()[3] as f64).sqrt();
 
         let mut kept = Vec::new();
@@ -101,7 +104,6 @@ impl Attention {
             kept.push(softmax(q.clone().select(2, rows).matmul(keys.clone()), scale));
         }
 
-        let block = (max_scores / (batch * self.heads * tokens)).clamp(1, tokens);
         let asking = if *queries == Queries::All { tokens } else { outputs };
         let mut blocks = Vec::new();
         for first in (0..asking).step_by(block) {
@@ -157,4 +159,10 @@ impl Attention {
     fn concatenate(&self, heads: Tensor<4>) -> Tensor<3> {
         linear(&self.projection, kernels::concatenate(heads))
     }
+}
+
+/// A copy of what may be a view of something larger.
+fn in_one_piece(x: Tensor<4>) -> Tensor<4> {
+    let shape = x.dims();
+    x.reshape([shape.iter().product::<usize>()]).reshape(shape)
 }
