@@ -32,6 +32,7 @@ const CHUNK: usize = 1 << 16;
 ///
 /// # Shapes
 /// - `.npy`: `[layers, heads, tokens, tokens]`, of all the model's layers, or only of those asked for
+/// - `.npz`: one such array of any name, or one for each layer, named and shaped as the tensors below
 /// - `.safetensors` (or a state dict of PyTorch): `attention.<layer>`, each `[heads, tokens, tokens]`
 ///
 /// # Errors
@@ -40,10 +41,7 @@ pub fn open(path: &Path, shape: &Shape, layers: Option<&[usize]>) -> Result<Atte
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let layers = match ending {
         "npy" => read_npy(path, shape, layers)?,
-        "npz" => {
-            let reason = "is a .npz archive, which is not read: save the one array with numpy.save (.npy)";
-            return Err(Error::reference(path, reason));
-        }
+        "npz" => read_npz(path, shape, layers)?,
         _ => read_tensors(path, shape, layers)?,
     };
     Ok(AttentionRecord { tokens: shape.tokens.clone(), layers })
@@ -54,6 +52,28 @@ impl Shape {
     fn layer(&self, layer: usize, weights: Vec<f32>) -> LayerAttention {
         let tokens = self.tokens.tokens();
         LayerAttention { layer, queries: (0..tokens).collect(), keys: tokens, weights }
+    }
+
+    /// The layers of an array `[layers, heads, tokens, tokens]`: all of the model's, or only those asked for.
+    fn held(&self, found: &[usize], asked: Option<&[usize]>) -> Result<Vec<usize>, String> {
+        let (depth, heads, tokens) = (self.depth, self.heads, self.tokens.tokens());
+        let all: Vec<usize> = (0..depth).collect();
+        let asked = asked.unwrap_or(&all);
+        match found.split_first() {
+            Some((&count, rest)) if rest == [heads, tokens, tokens] && count == depth => Ok(all),
+            Some((&count, rest)) if rest == [heads, tokens, tokens] && count == asked.len() => Ok(asked.to_vec()),
+            _ => Err(format!(
+                "is an array of {found:?}; the model has [layers, heads, tokens, tokens] = [{depth}, {heads}, {tokens}, {tokens}]"
+            )),
+        }
+    }
+
+    /// Those layers of such an array that are asked for.
+    fn layers(&self, held: &[usize], values: &[f32], asked: Option<&[usize]>) -> Vec<LayerAttention> {
+        let size = self.heads * self.tokens.tokens() * self.tokens.tokens();
+        let layers = held.iter().zip(values.chunks(size.max(1)));
+        let layers = layers.filter(|(layer, _)| asked.is_none_or(|asked| asked.contains(layer)));
+        layers.map(|(&layer, weights)| self.layer(layer, weights.to_vec())).collect()
     }
 }
 
@@ -90,25 +110,24 @@ fn read_tensors(path: &Path, shape: &Shape, layers: Option<&[usize]>) -> Result<
 fn read_npy(path: &Path, shape: &Shape, layers: Option<&[usize]>) -> Result<Vec<LayerAttention>> {
     let fail = |reason: String| Error::reference(path, reason);
     let (header, file, bytes) = open_npy(path).map_err(fail)?;
-    let tokens = shape.tokens.tokens();
-    let all: Vec<usize> = (0..shape.depth).collect();
-    let wanted = layers.unwrap_or(&all);
-    let one = [shape.heads, tokens, tokens];
-    // Of all layers, or only of those asked for.
-    let held = match header.shape.split_first() {
-        Some((&count, rest)) if rest == one && count == all.len() => &all,
-        Some((&count, rest)) if rest == one && count == wanted.len() => wanted,
-        _ => {
-            let (depth, heads, found) = (shape.depth, shape.heads, &header.shape);
-            return Err(fail(format!(
-                "is an array of {found:?}; the model has [layers, heads, tokens, tokens] = [{depth}, {heads}, {tokens}, {tokens}]"
-            )));
-        }
-    };
+    let held = shape.held(&header.shape, layers).map_err(fail)?;
     let values = npy_values(&header, file, bytes).map_err(fail)?;
-    let layer = |(&layer, weights): (&usize, &[f32])| shape.layer(layer, weights.to_vec());
-    let chunks = values.chunks(shape.heads * tokens * tokens);
-    Ok(held.iter().zip(chunks).filter(|(layer, _)| wanted.contains(layer)).map(layer).collect())
+    Ok(shape.layers(&held, &values, layers))
+}
+
+fn read_npz(path: &Path, shape: &Shape, layers: Option<&[usize]>) -> Result<Vec<LayerAttention>> {
+    let fail = |reason: String| Error::reference(path, reason);
+    let tensors = Tensors::open(path)?;
+    let names: Vec<&str> = tensors.keys().collect();
+    let [name] = names[..] else { return read_tensors(path, shape, layers) };
+    if name.starts_with("attention.") {
+        return read_tensors(path, shape, layers);
+    }
+    let found = tensors.get(name).map(|tensor| tensor.shape.clone()).unwrap_or_default();
+    let held = shape.held(&found, layers).map_err(|reason| fail(format!("its {name} {reason}")))?;
+    let mut values = Vec::new();
+    tensors.read(name, &mut values)?;
+    Ok(shape.layers(&held, &values, layers))
 }
 
 /// A NumPy array with its header read, and how many bytes follow it.

@@ -322,6 +322,34 @@ fn a_numpy_array_is_a_reference_of_all_layers_or_of_those_asked_for() {
     assert!(said(&output).contains("[2, 4, 65, 65]") && said(&output).contains("[4, 4, 65, 65]"), "{}", said(&output));
 }
 
+/// A NumPy archive of arrays that are files by themselves.
+fn npz(directory: &TempDir, name: &str, arrays: &[(&str, PathBuf)]) -> PathBuf {
+    let file = directory.path().join(name);
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(&file).unwrap());
+    for (name, array) in arrays {
+        archive.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut archive, &std::fs::read(array).unwrap()).unwrap();
+    }
+    archive.finish().unwrap();
+    file
+}
+
+#[test]
+fn a_numpy_archive_of_one_array_or_of_one_for_each_layer_is_a_reference() {
+    let directory = TempDir::new().unwrap();
+    let shape = Shape { tokens: TokenLayout { prefix: vec!["CLS".into()], grid: (1, 2) }, depth: 2, heads: 2 };
+    let values: Vec<f32> = (0..36).map(|value| value as f32).collect();
+    let whole = npy(&directory, "whole.npy", &[2, 2, 3, 3], &values);
+    let layers = [("attention.0", 0), ("attention.1", 18)]
+        .map(|(name, start)| (name, npy(&directory, &format!("{name}.npy"), &[2, 3, 3], &values[start..start + 18])));
+    for archive in [npz(&directory, "one.npz", &[("arr_0", whole)]), npz(&directory, "each.npz", &layers)] {
+        let record = reference::open(&archive, &shape, None).unwrap();
+        let weights: Vec<f32> = record.layers.iter().flat_map(|layer| layer.weights.clone()).collect();
+        assert_eq!(weights, values, "{}", archive.display());
+        assert_eq!(reference::open(&archive, &shape, Some(&[1])).unwrap().layers[0].weights, values[18..]);
+    }
+}
+
 #[test]
 fn a_reference_of_another_shape_or_none_at_all_is_refused_with_what_would_be_right() {
     let directory = TempDir::new().unwrap();
@@ -349,7 +377,11 @@ fn a_reference_of_another_shape_or_none_at_all_is_refused_with_what_would_be_rig
     nested.extend([b'('; 1000]);
     assert!(refuse(&write("nested.npy", &nested)).contains("header"));
     assert!(refuse(&write("text.npy", b"0.1 0.2")).contains("not a NumPy array"));
-    assert!(refuse(&write("archive.npz", b"PK")).contains("numpy.save"));
+    let two = [("a", good.clone()), ("b", good.clone())];
+    assert!(refuse(&npz(&directory, "two.npz", &two)).contains("attention.0"));
+    let wide = npy(&directory, "wide.npy", &[1, 2, 3, 3], &[1.0_f32 / 3.0; 18]);
+    assert!(refuse(&npz(&directory, "wide.npz", &[("a", wide)])).contains("[2, 2, 3, 3]"));
+    refuse(&write("archive.npz", b"PK"));
     assert!(refuse(directory.path()).contains("regular file"));
 
     let others = fixture("book-default").join("model.safetensors");
