@@ -632,7 +632,7 @@ fn record() -> AttentionRecord {
 
 #[test]
 fn the_safetensors_file_holds_one_whole_tensor_a_layer_and_says_what_the_tokens_are() {
-    let file = tensors::file(&record()).unwrap();
+    let file = tensors::file(&record(), None).unwrap();
     assert_eq!(file.name, "attention.safetensors");
     let parsed = safetensors::SafeTensors::deserialize(&file.bytes).unwrap();
     assert_eq!(parsed.len(), 2);
@@ -656,9 +656,9 @@ fn the_safetensors_file_is_refused_when_query_rows_were_dropped() {
     let mut partial = record();
     partial.layers[1].queries = vec![0];
     partial.layers[1].weights.truncate(2 * 8);
-    let error = tensors::file(&partial).unwrap_err().to_string();
+    let error = tensors::file(&partial, None).unwrap_err().to_string();
     assert!(error.contains("layer 3") && error.contains("1 x 8"), "{error}");
     let mut ragged = record();
     ragged.layers[0].weights.pop();
-    assert!(tensors::file(&ragged).unwrap_err().to_string().contains("layer 1"));
+    assert!(tensors::file(&ragged, None).unwrap_err().to_string().contains("layer 1"));
 }

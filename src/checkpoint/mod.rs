@@ -320,6 +320,17 @@ fn spare(
             None => unused.push(key.to_owned()),
         }
     }
+    // Half of a layer is damage, and what is left of it would not be missed.
+    let torn = |key: &&String| {
+        let layer = key.strip_suffix(".bias");
+        layer.is_some_and(|layer| evidence.tensors.get(&format!("{layer}.weight")).is_none())
+    };
+    if let Some(key) = unused.iter().find(torn) {
+        return Err(Error::checkpoint(
+            evidence.tensors.path(),
+            format!("has {key} without its weight: the file is damaged, or has another name for it"),
+        ));
+    }
     let blocks = family.blocks.map(|blocks| blocks(evidence));
     let in_block = |key: &&String| {
         let rest = blocks.and_then(|blocks| key.strip_prefix(blocks));

@@ -181,10 +181,13 @@ pub struct CompareArgs {
     /// Checkpoint directory or file; without it, the built-in model
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
+    /// How to open the checkpoint
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// Where to compute
     #[command(flatten)]
     pub places: PlacesArgs,
-    /// Attention from another program: .safetensors as `run` writes it, or .npy of [layers, heads, N, N]
+    /// Attention from another program: .safetensors as `run` writes it, or .npy or .npz of [layers, heads, N, N]
     #[arg(long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
     /// Two checkpoints to hold against each other, on one backend
@@ -226,11 +229,11 @@ pub struct BenchArgs {
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
     /// Random weights instead: s8, s16, b16, l14 (ViT at 224 x 224) or book
-    #[arg(long, value_name = "SIZE", conflicts_with = "model")]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["model", "heads_per_layer", "checkpoint_key"])]
     pub synthetic: Option<Standard>,
-    /// Side of the model's picture in pixels, with --synthetic
-    #[arg(long, value_name = "PIXELS", requires = "synthetic")]
-    pub size: Option<usize>,
+    /// How to open the checkpoint
+    #[command(flatten)]
+    pub checkpoint: CheckpointArgs,
     /// Only the attention that `run` reads for this view, such as cls [default: all of it]
     #[arg(long)]
     pub view: Option<View>,

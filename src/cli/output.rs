@@ -1,6 +1,7 @@
 //! The one place that writes artifacts: to a temporary name first, then renamed, so that a file is whole or absent.
 
 use std::{
+    borrow::Borrow,
     fs,
     io::{self, ErrorKind, Write as _},
     path::{Path, PathBuf},
@@ -76,20 +77,55 @@ fn remove(file: &Path) -> Result<()> {
     }
 }
 
-/// Writes an artifact into a directory that was [prepared](prepare).
+/// Writes an artifact into a directory that was [prepared](prepare), in the place of a file of that name only if it may
+/// `replace` it.
 ///
 /// # Errors
 /// [`Error::Output`] naming the file that could not be written.
-pub fn write(directory: &Path, artifact: &Artifact) -> Result<PathBuf> {
+pub fn write(directory: &Path, artifact: &Artifact, replace: bool) -> Result<PathBuf> {
     let path = directory.join(&artifact.name);
     let written = temporary(directory).and_then(|mut file| {
         file.write_all(&artifact.bytes)?;
-        Ok(file.persist(&path)?)
+        Ok(if replace { file.persist(&path)? } else { file.persist_noclobber(&path)? })
     });
     match written {
         Ok(_) => Ok(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let reason = "is there already, and not from a finished run: choose another --out, or take it away";
+            Err(Error::output(&path, reason))
+        }
         Err(error) => Err(Error::output(&path, format!("cannot be written: {error}"))),
     }
+}
+
+/// Whether a forced run may replace files that no manifest lists: not where the picture itself lies, which may have the
+/// name of one of them.
+pub fn may_replace(directory: &Path, force: bool, picture: &Path) -> bool {
+    let folder = picture.canonicalize().ok().and_then(|picture| picture.parent().map(Path::to_owned));
+    force && folder.is_some() && folder != directory.canonicalize().ok()
+}
+
+/// Writes artifacts as [`write`] does, one after the other as they come. Where one fails, those before it are taken away
+/// again.
+///
+/// # Errors
+/// As [`write`], and whatever an artifact fails with.
+pub fn write_all<A: Borrow<Artifact>>(
+    directory: &Path,
+    artifacts: impl Iterator<Item = Result<A>>,
+    replace: bool,
+) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for artifact in artifacts {
+        match artifact.and_then(|artifact| write(directory, artifact.borrow(), replace)) {
+            Ok(path) => paths.push(path),
+            Err(error) => {
+                paths.iter().for_each(|path| drop(fs::remove_file(path)));
+                return Err(error);
+            }
+        }
+    }
+    Ok(paths)
 }
 
 /// A file of a name that nobody has, which is removed when it is dropped.

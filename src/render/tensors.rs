@@ -8,23 +8,25 @@ use safetensors::{Dtype, View};
 
 use crate::error::{Error, Result};
 use crate::map::Artifact;
-use crate::record::{AttentionRecord, LayerAttention, TokenLayout};
+use crate::record::{AttentionRecord, LayerAttention, ProbeAttention, TokenLayout};
 
 /// The attention of every kept layer.
 ///
 /// # Shapes
-/// f32 `attention.<layer>`, each `[heads, tokens, tokens]`; a row is a query and sums to one. The file's metadata says
+/// f32 `attention.<layer>`, each `[heads, tokens, tokens]`; a row is a query and sums to one. And `probe`,
+/// `[heads, keys]`, if the probe was asked. The file's metadata says
 /// what the tokens are: `prefix_tokens` (names with commas between), then `grid_rows` times `grid_cols` patches, row
 /// by row.
 ///
 /// # Errors
 /// [`Error::Numbers`] if a layer was not kept whole; [`Error::Output`] if the file cannot be encoded.
-pub fn file(record: &AttentionRecord) -> Result<Artifact> {
+pub fn file(record: &AttentionRecord, probe: Option<&ProbeAttention>) -> Result<Artifact> {
     let name = "attention.safetensors".to_owned();
     let tokens = record.tokens.tokens();
     let tensors =
         record.layers.iter().map(|layer| Ok((format!("attention.{}", layer.layer), Whole::new(layer, tokens)?)));
-    let tensors = tensors.collect::<Result<Vec<_>>>()?;
+    let mut tensors = tensors.collect::<Result<Vec<_>>>()?;
+    tensors.extend(probe.map(|probe| ("probe".to_owned(), Whole::probe(probe))));
     let bytes = safetensors::serialize(tensors, Some(metadata(&record.tokens)))
         .map_err(|error| Error::output(Path::new(&name), format!("cannot be encoded: {error}")))?;
     Ok(Artifact { name, bytes })
@@ -43,7 +45,7 @@ fn metadata(tokens: &TokenLayout) -> HashMap<String, String> {
 
 /// A layer with every query's row, as a tensor.
 struct Whole<'a> {
-    shape: [usize; 3],
+    shape: Vec<usize>,
     weights: &'a [f32],
 }
 
@@ -57,12 +59,16 @@ impl<'a> Whole<'a> {
                 queries.len()
             )));
         }
-        let shape = [layer.heads(), tokens, tokens];
+        let shape = vec![layer.heads(), tokens, tokens];
         if shape.iter().product::<usize>() != weights.len() {
             let found = weights.len();
             return Err(Error::Numbers(format!("layer {index} has {found} weights, not a whole number of heads")));
         }
         Ok(Self { shape, weights })
+    }
+
+    fn probe(probe: &'a ProbeAttention) -> Self {
+        Self { shape: vec![probe.weights.len() / probe.keys.max(1), probe.keys], weights: &probe.weights }
     }
 }
 

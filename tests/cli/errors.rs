@@ -241,3 +241,32 @@ fn without_a_graphics_driver_auto_takes_the_cpu_and_wgpu_says_what_to_install() 
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.contains("vit-attn: error: backend wgpu: no graphics adapter found; install"), "{err}");
 }
+
+#[test]
+fn a_file_that_is_no_earlier_runs_is_never_written_over() {
+    let place = Place::new();
+    let photo = fs::read(asset("cat.png")).unwrap();
+    for (name, arguments) in [
+        ("input.png", &["run", "out/input.png", "-o", "out"][..]),
+        ("input.png", &["run", "out/input.png", "-o", "out", "--force"]),
+        ("cls-L03-H03.png", &["run", "out/cls-L03-H03.png", "-o", "out"]),
+        ("differences.png", &["compare", "out/differences.png", "--backends", "flex,ndarray", "-o", "out"]),
+    ] {
+        let out = place.path("out");
+        fs::remove_dir_all(&out).ok();
+        fs::create_dir(&out).unwrap();
+        fs::write(out.join(name), &photo).unwrap();
+        let error = place.refused(1, arguments);
+        assert!(error.contains(name) && error.contains("already"), "{error}");
+        assert!(fs::read(out.join(name)).unwrap() == photo, "{name} was written over");
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 1, "a run that failed left files");
+    }
+}
+
+#[test]
+fn attention_that_no_memory_holds_is_refused_before_it_is_computed() {
+    let place = Place::new();
+    let error = place.refused(1, &["run", &asset("cat.png"), "-o", "out", "--size", "2048", "--view", "mean"]);
+    assert!(error.contains("GB of memory are free") && error.contains("--size"), "{error}");
+    assert!(!place.path("out").exists());
+}

@@ -1,8 +1,7 @@
 //! `vit-attn bench`: load time, speed and memory of a model on each backend.
 
 use std::{
-    env, fs,
-    io::{self, Write as _},
+    env, fs, io,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -12,8 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::common::{self, Unavailable};
 use crate::{
-    checkpoint::{Checkpoint, Options},
-    cli::{args::BenchArgs, talk::say},
+    checkpoint::Checkpoint,
+    cli::{
+        args::BenchArgs,
+        talk::{hand_out, say},
+    },
     device::{Choice, Opened},
     error::{Error, Result},
     inspect::{self, Wanted},
@@ -37,6 +39,8 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
         let opened = common::open_backend(backend, args.places.device)?;
         return print_json(&measure(args, &model, &opened, batch.parse()?)?);
     }
+    // What is wrong with the picture or the view is said once, and here.
+    model.input(args)?;
     let (opened, unavailable) = common::open_backends(&args.places)?;
     let mut report = Report::new(args, &model, unavailable);
     let mut failed = 0;
@@ -54,7 +58,9 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
     if args.json {
         print_json(&report)?;
     } else {
-        print(&mut io::stdout().lock(), &report)?;
+        let mut table = Vec::new();
+        print(&mut table, &report)?;
+        hand_out(&table)?;
     }
     if failed > 0 {
         bail!("{failed} of {} measurements failed", failed + report.measurements.len());
@@ -77,19 +83,19 @@ struct Model {
 impl Model {
     fn open(args: &BenchArgs) -> Result<Self> {
         let Some(size) = args.synthetic else {
-            let (name, checkpoint) = common::open_model(args.model.as_deref(), &Options::default())?;
+            let (name, checkpoint) = common::open_model(args.model.as_deref(), &args.checkpoint.options())?;
             let (config, recipe) = (checkpoint.config.clone(), checkpoint.recipe.clone());
             return Ok(Self { name, config, recipe, checkpoint: Some(checkpoint) });
         };
         let mut config = size.config();
-        let side = args.size.unwrap_or(config.image_size.0);
-        let (patch, most) = (config.patch_size.0, picture::MAX_INPUT_SIDE);
-        if side == 0 || !side.is_multiple_of(patch) || side > most {
-            let valid = format!("expected a multiple of the patch size {patch}, at most {most}");
-            return Err(Error::selection("--size", side.to_string(), valid));
+        let (rows, cols) = args.checkpoint.options().size.unwrap_or(config.image_size);
+        let patch = config.patch_size.0;
+        if !rows.is_multiple_of(patch) || !cols.is_multiple_of(patch) {
+            let valid = format!("expected multiples of the patch size {patch}");
+            return Err(Error::selection("--size", format!("{cols}x{rows}"), valid));
         }
-        config.image_size = (side, side);
-        let recipe = Recipe::book(side, side);
+        config.image_size = (rows, cols);
+        let recipe = Recipe::book(rows, cols);
         Ok(Self { name: format!("{size} (random weights)"), config, recipe, checkpoint: None })
     }
 
@@ -214,7 +220,9 @@ fn measure_apart(opened: &Opened, batch: u32) -> anyhow::Result<Measurement> {
     let output = child.output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("it said nothing").trim_start_matches("vit-attn: error: ");
+        // Behind an abort stands a backtrace.
+        let why = said.lines().find(|line| line.contains("error: ") || line.starts_with("memory allocation"));
+        let last = why.or(said.lines().last()).unwrap_or("it said nothing").trim_start_matches("vit-attn: error: ");
         bail!("{last} ({})", output.status);
     }
     Ok(serde_json::from_slice(&output.stdout)?)
@@ -252,9 +260,7 @@ fn peak_memory() -> Option<u64> {
 }
 
 fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
-    // In one piece, so that a closed pipe is an error of the pipe and not of the JSON.
-    let json = serde_json::to_string_pretty(value)?;
-    Ok(writeln!(io::stdout().lock(), "{json}")?)
+    hand_out(format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())
 }
 
 fn print(out: &mut impl io::Write, report: &Report) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! What several subcommands do first.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde::Serialize;
 
@@ -9,6 +9,7 @@ use crate::{
     cli::{args::PlacesArgs, hub, talk::say},
     device::{self, BACKENDS, Backend, Choice, Opened},
     error::{Error, Result},
+    model::{Queries, ViTConfig},
 };
 
 /// The checkpoint at `path`, or the built-in one, with its name; says what a person should know about it.
@@ -68,4 +69,37 @@ pub fn open_backends(places: &PlacesArgs) -> Result<(Vec<Opened>, Vec<Unavailabl
         }
     }
     Ok((opened, unavailable))
+}
+
+/// Refuses attention that takes more memory than there is: `copies` of it at a time, of these layers and queries of one
+/// picture.
+///
+/// # Errors
+/// [`Error::Numbers`] telling what it takes, and what there is.
+pub fn check_memory(config: &ViTConfig, (layers, queries): (&[usize], &Queries), copies: usize) -> Result<()> {
+    let tokens = config.tokens();
+    let rows = match queries {
+        Queries::None => 0,
+        Queries::All => tokens,
+        Queries::Rows(rows) => rows.len(),
+    };
+    let values = [layers.len(), config.heads, rows, tokens, size_of::<f32>(), copies];
+    let bytes = values.into_iter().map(|value| value as f64).product::<f64>();
+    match available_memory() {
+        Some(available) if bytes > available => Err(Error::Numbers(format!(
+            "the attention of {} layers, {rows} queries by {tokens} keys, takes {:.1} GB and {:.1} GB of memory are free: \
+             pick fewer --layers, or a smaller --size",
+            layers.len(),
+            bytes / 1e9,
+            available / 1e9
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that can be had, where the system tells.
+fn available_memory() -> Option<f64> {
+    let about = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = about.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(1024.0 * line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()?)
 }

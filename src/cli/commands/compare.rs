@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::common::{self, Unavailable};
 use crate::{
-    checkpoint::{Checkpoint, Options},
+    checkpoint::Checkpoint,
     cli::{
         args::CompareArgs,
         output, progress,
@@ -110,6 +110,11 @@ impl Pair {
         })
     }
 
+    /// Whether a class score of either is no number.
+    fn no_logits(&self) -> bool {
+        self.logits_max_abs.is_some_and(f64::is_nan)
+    }
+
     /// The worst place, if it is beyond the tolerance.
     fn beyond(&self, tolerance: f64) -> Option<Place> {
         self.worst.filter(|worst| worst.difference() > tolerance || worst.difference().is_nan())
@@ -146,13 +151,14 @@ impl Report {
 
     fn judge(&mut self, tolerance: f64) {
         self.tolerance = Some(tolerance);
-        self.within_tolerance = Some(self.pairs.iter().all(|pair| pair.beyond(tolerance).is_none()));
+        self.within_tolerance =
+            Some(self.pairs.iter().all(|pair| pair.beyond(tolerance).is_none() && !pair.no_logits()));
     }
 }
 
 /// One model on several backends, against each other or against a reference.
 fn backends(args: &CompareArgs, picture: &Picture) -> anyhow::Result<(Report, Vec<Artifact>)> {
-    let (name, checkpoint) = common::open_model(args.model.as_deref(), &Options::default())?;
+    let (name, checkpoint) = common::open_model(args.model.as_deref(), &args.checkpoint.options())?;
     let input = checkpoint.recipe.apply(picture, checkpoint.config.patch_size)?;
     let picks = args.layers.as_ref().map(|picks| picks.resolve("--layers", checkpoint.config.depth)).transpose()?;
     let reference =
@@ -171,8 +177,9 @@ fn backends(args: &CompareArgs, picture: &Picture) -> anyhow::Result<(Report, Ve
         }
     }
     if sides.len() < 2 {
-        let found = sides.first().map_or("no backend", |side| side.name.as_str());
-        bail!("{found} alone can be used here: comparing needs a second backend, a --reference, or --models");
+        let Some(side) = sides.first() else { bail!("no backend gave attention to compare") };
+        let name = &side.name;
+        bail!("only {name} gave attention: comparing needs a second backend, a --reference, or --models");
     }
     let firsts = if args.reference.is_some() { 1 } else { sides.len() };
     let mut pairs = Vec::new();
@@ -274,7 +281,7 @@ struct Viewed {
 
 impl Viewed {
     fn new(args: &CompareArgs, path: &Path, picture: &Picture, opened: &Opened) -> Result<Self> {
-        let (name, checkpoint) = common::open_model(Some(path), &Options::default())?;
+        let (name, checkpoint) = common::open_model(Some(path), &args.checkpoint.options())?;
         let config = &checkpoint.config;
         let input = checkpoint.recipe.apply(picture, config.patch_size)?;
         let layers = args.layers.clone().unwrap_or_else(Picks::all).resolve("--layers", config.depth)?;
@@ -352,9 +359,7 @@ fn publish(args: &CompareArgs, report: &mut Report, mut artifacts: Vec<Artifact>
         artifacts.push(Artifact { name: output::MANIFEST.to_owned(), bytes: json.clone() });
         output::prepare(out)?;
         output::clear(out)?;
-        for artifact in &artifacts {
-            output::write(out, artifact)?;
-        }
+        output::write_all(out, artifacts.iter().map(Ok), output::may_replace(out, args.force, &args.image))?;
         say(format!("vit-attn: wrote {} files to {}", artifacts.len(), out.display()));
     }
     if args.json {
@@ -416,6 +421,9 @@ fn verdict(args: &CompareArgs, report: &Report) -> anyhow::Result<()> {
             pair.first,
             pair.second
         );
+    }
+    if let (Some(_), Some(pair)) = (report.tolerance, report.pairs.iter().find(|pair| pair.no_logits())) {
+        bail!("class scores of {} or {} are not finite", pair.first, pair.second);
     }
     if !args.places.backends.is_empty() && !report.unavailable.is_empty() {
         let names: Vec<&str> = report.unavailable.iter().map(|left| left.backend.as_str()).collect();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::common;
 use crate::{
     checkpoint::{self, Checkpoint, Positions},
-    cli::args::InfoArgs,
+    cli::{args::InfoArgs, talk::hand_out},
     model::{Activation, ViTConfig},
     picture::{Recipe, Resize},
     record::TokenLayout,
@@ -23,14 +23,14 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<()> {
         None => checkpoint::built_in(&args.checkpoint.options())?,
     };
     let about = About::new(&checkpoint);
-    let mut out = io::stdout().lock();
+    let mut out = Vec::new();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &about)?;
         writeln!(out)?;
     } else {
         about.write(&mut out)?;
     }
-    Ok(out.flush()?)
+    hand_out(&out)
 }
 
 /// What is known of a checkpoint.
@@ -118,6 +118,10 @@ impl<'a> About<'a> {
         let prefix = self.tokens.prefix.len();
         for (index, name) in self.tokens.prefix.iter().enumerate() {
             writeln!(out, "token {index:<8}{name}")?;
+        }
+        if self.config.probe {
+            let sees = if self.config.probe_sees_prefix { "all tokens" } else { "the patches" };
+            writeln!(out, "probe         attends to {sees} after the last layer (--view probe)")?;
         }
         let ((rows, cols), last) = (self.tokens.grid, self.tokens.tokens() - 1);
         writeln!(out, "tokens        {prefix} to {last}: patches, {rows} rows of {cols}, row by row")?;

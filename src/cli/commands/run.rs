@@ -155,6 +155,7 @@ impl Session {
         let view = self.view.resolve(&tokens, self.checkpoint.config.probe, &input.geometry)?;
         let whole = args.format.contains(&Format::Safetensors);
         let queries = if whole { Queries::All } else { Queries::Rows(view.queries.clone()) };
+        common::check_memory(&self.checkpoint.config, (&self.layers, &queries), if whole { 2 } else { 1 })?;
         let wanted = Wanted { layers: self.layers.clone(), queries, probe: view.asks_probe(), tokens: false };
         let seen = progress::run_on(self.opened.backend, || {
             inspect::inspect(&self.model, &self.opened, &input.pixels, &wanted, || progress.step())
@@ -186,12 +187,8 @@ impl Session {
         let caption = Caption { seen: &shown.input.seen, picture: &file_name(&shown.picture.path), model: &self.name };
         let kinds = usize::from(args.format.contains(&Format::Png)) + usize::from(args.overlay);
         progress.extend((kinds * shown.drawing.maps().maps.len()) as u64);
-        let write = |artifact: Result<Artifact>| {
-            let path = output::write(out, &artifact?)?;
-            progress.step();
-            Ok(path)
-        };
-        artifacts(args, shown, &caption).map(write).collect()
+        let replace = output::may_replace(out, args.force, &shown.picture.path);
+        output::write_all(out, artifacts(args, shown, &caption).inspect(|_| progress.step()), replace)
     }
 
     fn manifest<'a>(&'a self, shown: &'a Shown, maps: &'a MapSet, files: Vec<String>) -> Manifest<'a> {
@@ -253,7 +250,9 @@ fn artifacts<'a>(
     });
     let overlays = args.overlay.then(|| overlay::files(drawing, &picture.pixels, &input.geometry));
     let numbers = wants(Format::Npy).then(|| iter::once_with(move || npy::file(drawing.maps())));
-    let whole = wants(Format::Safetensors).then(|| seen.attention.iter().map(tensors::file));
+    let probes = seen.probe.iter().flatten().map(Some).chain(iter::repeat(None));
+    let whole = wants(Format::Safetensors)
+        .then(|| seen.attention.iter().zip(probes).map(|(record, probe)| tensors::file(record, probe)));
     let pictures = pictures.into_iter().flatten().chain(overlays.into_iter().flatten());
     pictures.chain(numbers.into_iter().flatten()).chain(whole.into_iter().flatten())
 }
@@ -286,7 +285,7 @@ impl Clock {
 /// Writes the manifest, last: a directory that has one is complete. Then tells of the run.
 fn publish(args: &RunArgs, job: &Job, mut paths: Vec<PathBuf>, manifest: &Manifest) -> anyhow::Result<()> {
     let file = manifest::file(manifest)?;
-    paths.push(output::write(&job.out, &file)?);
+    paths.push(output::write(&job.out, &file, args.force)?);
     let list = || paths.iter().flat_map(|path| [path.as_os_str().as_encoded_bytes(), b"\n"]);
     hand_out(&match args.images.len() {
         _ if !args.json => list().flatten().copied().collect(),
@@ -309,11 +308,11 @@ fn summary(manifest: &Manifest) -> Vec<String> {
     for map in manifest.maps.iter().take(SUMMARY_LINES) {
         let (stats, (row, col)) = (map.stats, map.stats.top);
         lines.push(format!(
-            "  {:>5}  {:>4}  {:>9.1} %  {:>13.1} %  {:<10}  {:>7.2}",
+            "  {:>5}  {:>4}  {:>9.1} %  {:>13} %  {:<10}  {:>7.2}",
             map.layer.map_or_else(|| "probe".to_owned(), |layer| layer.to_string()),
             map.head,
             100.0 * stats.patch_share,
-            100.0 * stats.top_share,
+            percent(100.0 * stats.top_share),
             format!("({row}, {col})"),
             stats.entropy,
         ));
@@ -327,6 +326,11 @@ fn summary(manifest: &Manifest) -> Vec<String> {
         lines.push(format!("  prediction: {}", top.collect::<Vec<_>>().join(", ")));
     }
     lines
+}
+
+/// A share with a decimal, or with its first two digits where that would be none.
+fn percent(share: f32) -> String {
+    if share >= 0.1 || share == 0.0 { format!("{share:.1}") } else { format!("{share:.1e}") }
 }
 
 fn file_name(path: &Path) -> String {

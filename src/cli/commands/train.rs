@@ -140,7 +140,7 @@ fn train(mut trainer: Trainer, split: &Split, out: &Path) -> anyhow::Result<()> 
             progress.describe(&format!("{label}  loss {loss:.3}  accuracy {accuracy:.1} %  {rate:.0} pictures/s"));
             progress.reach(trainer.step, steps);
             if INTERRUPTED.load(Ordering::SeqCst) {
-                output::write(out, &resume::save(&trainer)?)?;
+                output::write(out, &resume::save(&trainer)?, true)?;
                 bail!("interrupted at {label}, step {} of {steps}, and saved; go on with --resume", trainer.step);
             }
         }
@@ -148,7 +148,7 @@ fn train(mut trainer: Trainer, split: &Split, out: &Path) -> anyhow::Result<()> 
         drop(progress);
         say(line(&result, &label, split.held_out_name, started.elapsed().as_secs_f64()));
         for file in files(&trainer, split)? {
-            output::write(out, &file)?;
+            output::write(out, &file, true)?;
         }
     }
     hand_out(format!("{}\n", out.display()).as_bytes())
