@@ -624,3 +624,11 @@ fn a_model_that_the_book_cannot_hold_is_not_saved() {
     }
     assert_contains(&save_book(&book, &[], |_| vec![0.0; 3]).unwrap_err().to_string(), &["model.safetensors"]);
 }
+
+#[test]
+fn half_a_layer_is_damage_and_not_a_model_without_it() {
+    // The final norm: without a trace of it, this would be a model that has none.
+    let norm = "vit.layernorm.weight";
+    let torn = edited("families/hf-vit-classifier", |tensors| tensors.retain(|(key, ..)| key != norm));
+    assert_contains(&refusal(torn.path()), &["layernorm.bias", "without its weight"]);
+}

@@ -2,7 +2,8 @@
 //! parallel pass on the CPU: softmax over the keys, layer norm, both kinds of GELU, linear layers and sums. But for the
 //! GELU by the error function, flex has gradients of its own for the first three.
 //!
-//! Other backends run burn's own operations forward and short compositions backward.
+//! wgpu runs burn's own operations forward and short compositions backward; so does ndarray where its numbers would have to
+//! be copied for more.
 
 #![allow(deprecated, reason = "burn prefers flex to its ndarray backend; it stays for those who compare the two")]
 

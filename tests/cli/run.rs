@@ -215,6 +215,10 @@ fn a_model_with_a_probe_is_shown_by_it_in_one_row_of_maps_that_belongs_to_no_lay
     // Whole matrices are of layers whatever the view; and who names a layer sees that.
     place.ok(&["run", &cat, "-m", &model, "-o", "whole", "-f", "safetensors"]);
     assert_eq!(place.files("whole"), set(&["attention.safetensors", "manifest.json"]));
+    let bytes = fs::read(place.path("whole/attention.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let probe = tensors.tensor("probe").unwrap();
+    assert_eq!(probe.data(), values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
     place.ok(&["run", &cat, "-m", &model, "-o", "layer", "--layers", "0"]);
     assert_eq!(place.manifest("layer")["view"]["word"], "mean");
     let error = place.refused(2, &["run", &cat, "-m", &model, "-o", "no", "--view", "probe", "--layers", "0"]);
