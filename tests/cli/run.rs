@@ -218,7 +218,9 @@ fn a_model_with_a_probe_is_shown_by_it_in_one_row_of_maps_that_belongs_to_no_lay
     let bytes = fs::read(place.path("whole/attention.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let probe = tensors.tensor("probe").unwrap();
-    assert_eq!(probe.data(), values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
+    // The maps are of the first two heads; the tensor has all of them.
+    let first: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    assert!(probe.shape()[0] > 2 && probe.data().starts_with(&first), "{:?}", probe.shape());
     place.ok(&["run", &cat, "-m", &model, "-o", "layer", "--layers", "0"]);
     assert_eq!(place.manifest("layer")["view"]["word"], "mean");
     let error = place.refused(2, &["run", &cat, "-m", &model, "-o", "no", "--view", "probe", "--layers", "0"]);
