@@ -46,12 +46,16 @@ pub fn prepare(directory: &Path) -> Result<()> {
 /// and then the files that it lists, so that none of them is taken for one of the new run.
 ///
 /// # Errors
-/// [`Error::Output`] naming the file that cannot be removed.
-pub fn clear(directory: &Path) -> Result<()> {
+/// [`Error::Output`] naming the file that cannot be removed, or that is the `picture` which is shown: then all stay.
+pub fn clear(directory: &Path, picture: &Path) -> Result<()> {
     let manifest = directory.join(MANIFEST);
-    let listed = listed(&manifest);
-    remove(&manifest)?;
-    listed.iter().map(|name| directory.join(name)).filter(|path| path.is_file()).try_for_each(|path| remove(&path))
+    let mut earlier = vec![manifest.clone()];
+    earlier.extend(listed(&manifest).iter().map(|name| directory.join(name)).filter(|path| path.is_file()));
+    let picture = picture.canonicalize().ok();
+    if let Some(file) = earlier.iter().find(|file| picture.is_some() && file.canonicalize().ok() == picture) {
+        return Err(Error::output(file, "is already there as the picture to show: choose another --out"));
+    }
+    earlier.iter().try_for_each(|file| remove(file))
 }
 
 /// The files that a manifest of ours lists, as far as they are plain names.

@@ -50,9 +50,8 @@ impl Block {
     /// # Shapes
     /// `[batch, tokens, width]` to `[batch, outputs, width]`, and weights as [`Attention::forward`] gives them
     pub fn forward(&self, x: Tensor<3>, queries: &Queries, outputs: usize, max_scores: usize) -> (Tensor<3>, Weights) {
-        let outputs = outputs.min(x.dims()[1]);
         let (attended, weights) = self.attention.forward(self.norm1.forward(x.clone()), queries, outputs, max_scores);
-        let x = x.narrow(1, 0, outputs);
+        let x = x.narrow(1, 0, attended.dims()[1]);
         let x = kernels::add(x, scaled(attended, &self.scale1));
         let mixed = self.mlp.forward(self.norm2.forward(x.clone()));
         (kernels::add(x, scaled(mixed, &self.scale2)), weights)

@@ -246,12 +246,18 @@ pub fn layer_norm(x: FloatTensor<Flex>, gamma: FloatTensor<Flex>, beta: FloatTen
     )
 }
 
+/// A row's mean, and one over its standard deviation.
+#[inline(always)]
+fn moments(x: &[f32], eps: f32) -> (f32, f32) {
+    let width = x.len() as f32;
+    let mean = sum(x, x, |x, _| x) / width;
+    let variance = sum(x, x, |x, _| (x - mean) * (x - mean)) / width;
+    (mean, 1.0 / (variance + eps).sqrt())
+}
+
 #[inline(always)]
 fn norm_row(row: &mut [f32], gamma: &[f32], beta: &[f32], eps: f32) {
-    let width = row.len() as f32;
-    let mean = sum(row, row, |x, _| x) / width;
-    let variance = sum(row, row, |x, _| (x - mean) * (x - mean)) / width;
-    let inverse = 1.0 / (variance + eps).sqrt();
+    let (mean, inverse) = moments(row, eps);
     for ((x, &gamma), &beta) in row.iter_mut().zip(gamma).zip(beta) {
         *x = (*x - mean) * inverse * gamma + beta;
     }
@@ -382,9 +388,7 @@ pub fn layer_norm_backward(
 #[inline(always)]
 fn norm_row_backward(out: &mut [f32], x: &[f32], (grad, gamma): (&[f32], &[f32]), eps: f32, sums: &mut [f32]) {
     let width = x.len() as f32;
-    let mean = sum(x, x, |x, _| x) / width;
-    let variance = sum(x, x, |x, _| (x - mean) * (x - mean)) / width;
-    let inverse = 1.0 / (variance + eps).sqrt();
+    let (mean, inverse) = moments(x, eps);
     // `out` holds g = grad γ until both of its means are known.
     for ((out, &grad), &gamma) in out.iter_mut().zip(grad).zip(gamma) {
         *out = grad * gamma;

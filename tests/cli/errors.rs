@@ -264,9 +264,21 @@ fn a_file_that_is_no_earlier_runs_is_never_written_over() {
 }
 
 #[test]
+fn a_picture_that_an_earlier_run_wrote_is_not_taken_away_to_be_shown() {
+    let place = Place::new();
+    place.ok(&["run", &asset("cat.png"), "-o", "out"]);
+    let (files, input) = (place.files("out"), fs::read(place.path("out/input.png")).unwrap());
+    let error = place.refused(1, &["run", "out/input.png", "-o", "out", "--force"]);
+    assert!(error.contains("input.png") && error.contains("--out"), "{error}");
+    assert!(place.files("out") == files && fs::read(place.path("out/input.png")).unwrap() == input);
+}
+
+#[test]
 fn attention_that_no_memory_holds_is_refused_before_it_is_computed() {
     let place = Place::new();
     let error = place.refused(1, &["run", &asset("cat.png"), "-o", "out", "--size", "2048", "--view", "mean"]);
     assert!(error.contains("GB of memory are free") && error.contains("--size"), "{error}");
     assert!(!place.path("out").exists());
+    let error = place.refused(1, &["compare", &asset("cat.png"), "--size", "2048", "--backends", "flex,ndarray"]);
+    assert!(error.contains("GB of memory are free"), "{error}");
 }

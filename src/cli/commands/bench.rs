@@ -1,7 +1,7 @@
 //! `vit-attn bench`: load time, speed and memory of a model on each backend.
 
 use std::{
-    env, fs, io,
+    env, io,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -23,7 +23,7 @@ use crate::{
     picture::{self, ModelInput, Picture, Recipe},
     record::TokenLayout,
     render::{manifest, scale::percentile},
-    views::View,
+    views::{Resolved, View},
 };
 
 /// Tells a process of ours what to measure, `<backend>,<batch>`. Each measurement has a process of its own, so that
@@ -123,13 +123,10 @@ impl Model {
             None => Picture::made_up(self.config.image_size),
         };
         let input = self.recipe.apply(&picture, self.config.patch_size)?;
-        let queries = match args.view {
-            Some(view) => {
-                Queries::Rows(view.resolve(&self.config.layout(), self.config.probe, &input.geometry)?.queries)
-            }
-            None => Queries::All,
-        };
-        let probe = args.view == Some(View::Probe);
+        let resolve = |view: View| view.resolve(&self.config.layout(), self.config.probe, &input.geometry);
+        let view = args.view.map(resolve).transpose()?;
+        let probe = view.as_ref().is_some_and(Resolved::asks_probe);
+        let queries = view.map_or(Queries::All, |view| Queries::Rows(view.queries));
         let layers = if probe { Vec::new() } else { (0..self.config.depth).collect() };
         Ok((input, Wanted { layers, queries, probe, tokens: false }))
     }
@@ -220,9 +217,10 @@ fn measure_apart(opened: &Opened, batch: u32) -> anyhow::Result<Measurement> {
     let output = child.output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        // Behind an abort stands a backtrace.
-        let why = said.lines().find(|line| line.contains("error: ") || line.starts_with("memory allocation"));
-        let last = why.or(said.lines().last()).unwrap_or("it said nothing").trim_start_matches("vit-attn: error: ");
+        // Behind an abort stands a backtrace, and before our own words may stand a graphics library's.
+        const OURS: &str = "vit-attn: error: ";
+        let why = said.lines().find(|line| line.starts_with(OURS) || line.starts_with("memory allocation"));
+        let last = why.or(said.lines().last()).unwrap_or("it said nothing").trim_start_matches(OURS);
         bail!("{last} ({})", output.status);
     }
     Ok(serde_json::from_slice(&output.stdout)?)
@@ -230,6 +228,7 @@ fn measure_apart(opened: &Opened, batch: u32) -> anyhow::Result<Measurement> {
 
 fn measure(args: &BenchArgs, model: &Model, opened: &Opened, batch: usize) -> anyhow::Result<Measurement> {
     let (input, wanted) = model.input(args)?;
+    common::check_memory(&model.config, &wanted, batch)?;
     let pixels = input.pixels.repeat(batch);
     let (vit, load) = model.build(opened)?;
     let run = || -> Result<f32> {
@@ -254,9 +253,7 @@ fn measure(args: &BenchArgs, model: &Model, opened: &Opened, batch: usize) -> an
 
 /// The most memory that this process held so far, where the system tells.
 fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(1024 * line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?)
+    common::memory("/proc/self/status", "VmHWM:")
 }
 
 fn print_json(value: &impl Serialize) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use crate::{
     cli::{args::PlacesArgs, hub, talk::say},
     device::{self, BACKENDS, Backend, Choice, Opened},
     error::{Error, Result},
+    inspect::Wanted,
     model::{Queries, ViTConfig},
 };
 
@@ -71,25 +72,24 @@ pub fn open_backends(places: &PlacesArgs) -> Result<(Vec<Opened>, Vec<Unavailabl
     Ok((opened, unavailable))
 }
 
-/// Refuses attention that takes more memory than there is: `copies` of it at a time, of these layers and queries of one
-/// picture.
+/// Refuses attention that takes more memory than there is: `copies` at a time of what is wanted of one picture.
 ///
 /// # Errors
 /// [`Error::Numbers`] telling what it takes, and what there is.
-pub fn check_memory(config: &ViTConfig, (layers, queries): (&[usize], &Queries), copies: usize) -> Result<()> {
+pub fn check_memory(config: &ViTConfig, wanted: &Wanted, copies: usize) -> Result<()> {
     let tokens = config.tokens();
-    let rows = match queries {
+    let layers = wanted.layers.len();
+    let rows = match &wanted.queries {
         Queries::None => 0,
         Queries::All => tokens,
         Queries::Rows(rows) => rows.len(),
     };
-    let values = [layers.len(), config.heads, rows, tokens, size_of::<f32>(), copies];
+    let values = [layers, config.heads, rows, tokens, size_of::<f32>(), copies];
     let bytes = values.into_iter().map(|value| value as f64).product::<f64>();
-    match available_memory() {
+    match memory("/proc/meminfo", "MemAvailable:").map(|bytes| bytes as f64) {
         Some(available) if bytes > available => Err(Error::Numbers(format!(
-            "the attention of {} layers, {rows} queries by {tokens} keys, takes {:.1} GB and {:.1} GB of memory are free: \
+            "the attention of {layers} layers, {rows} queries by {tokens} keys, takes {:.1} GB and {:.1} GB of memory are free: \
              pick fewer --layers, or a smaller --size",
-            layers.len(),
             bytes / 1e9,
             available / 1e9
         ))),
@@ -97,9 +97,9 @@ pub fn check_memory(config: &ViTConfig, (layers, queries): (&[usize], &Queries),
     }
 }
 
-/// Bytes that can be had, where the system tells.
-fn available_memory() -> Option<f64> {
-    let about = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = about.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(1024.0 * line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()?)
+/// Bytes that a file of Linux's tells behind `field`; elsewhere `None`.
+pub fn memory(file: &str, field: &str) -> Option<u64> {
+    let about = fs::read_to_string(file).ok()?;
+    let line = about.lines().find_map(|line| line.strip_prefix(field))?;
+    Some(1024 * line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?)
 }

@@ -169,8 +169,9 @@ fn backends(args: &CompareArgs, picture: &Picture) -> anyhow::Result<(Report, Ve
     };
     let (opened, mut unavailable) = common::open_backends(&args.places)?;
     let mut sides: Vec<Side> = reference.into_iter().collect();
+    let wanted = Wanted { layers, queries: Queries::All, probe: false, tokens: false };
+    common::check_memory(&checkpoint.config, &wanted, sides.len() + opened.len())?;
     for opened in &opened {
-        let wanted = Wanted { layers: layers.clone(), queries: Queries::All, probe: false, tokens: false };
         match attend(opened.backend.to_string(), &checkpoint, opened, (&input, &wanted)) {
             Ok(side) => sides.push(side),
             Err(error) => unavailable.push(Unavailable::tell(opened.backend, &error)),
@@ -289,6 +290,7 @@ impl Viewed {
         let view = args.view.unwrap_or_else(|| View::default_for(&tokens, false));
         let view = view.resolve(&tokens, config.probe, &input.geometry)?;
         let wanted = Wanted { layers, queries: Queries::All, probe: view.asks_probe(), tokens: false };
+        common::check_memory(config, &wanted, 2)?;
         let side = attend(name, &checkpoint, opened, (&input, &wanted))?;
         let maps = view.maps(&side.record, side.probe.as_ref(), &(0..config.heads).collect::<Vec<_>>())?;
         Ok(Self { side, maps, input })
@@ -358,7 +360,7 @@ fn publish(args: &CompareArgs, report: &mut Report, mut artifacts: Vec<Artifact>
     if let Some(out) = &args.out {
         artifacts.push(Artifact { name: output::MANIFEST.to_owned(), bytes: json.clone() });
         output::prepare(out)?;
-        output::clear(out)?;
+        output::clear(out, &args.image)?;
         output::write_all(out, artifacts.iter().map(Ok), output::may_replace(out, args.force, &args.image))?;
         say(format!("vit-attn: wrote {} files to {}", artifacts.len(), out.display()));
     }

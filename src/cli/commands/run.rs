@@ -155,8 +155,8 @@ impl Session {
         let view = self.view.resolve(&tokens, self.checkpoint.config.probe, &input.geometry)?;
         let whole = args.format.contains(&Format::Safetensors);
         let queries = if whole { Queries::All } else { Queries::Rows(view.queries.clone()) };
-        common::check_memory(&self.checkpoint.config, (&self.layers, &queries), if whole { 2 } else { 1 })?;
         let wanted = Wanted { layers: self.layers.clone(), queries, probe: view.asks_probe(), tokens: false };
+        common::check_memory(&self.checkpoint.config, &wanted, if whole { 2 } else { 1 })?;
         let seen = progress::run_on(self.opened.backend, || {
             inspect::inspect(&self.model, &self.opened, &input.pixels, &wanted, || progress.step())
         })?;
@@ -183,7 +183,7 @@ impl Session {
     /// Draws and writes one file after the other, because a large picture's overlays together take much memory.
     fn write(&self, args: &RunArgs, out: &Path, shown: &Shown, progress: &mut Progress) -> Result<Vec<PathBuf>> {
         output::prepare(out)?;
-        output::clear(out)?;
+        output::clear(out, &shown.picture.path)?;
         let caption = Caption { seen: &shown.input.seen, picture: &file_name(&shown.picture.path), model: &self.name };
         let kinds = usize::from(args.format.contains(&Format::Png)) + usize::from(args.overlay);
         progress.extend((kinds * shown.drawing.maps().maps.len()) as u64);
